@@ -8,16 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Federation, Sampled, storage
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.reply import Reply, Task, decode_reply, decode_task, encode_reply, encode_task
+from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply, encode_task
 from quorank.federation.rules import Krum, Median
-from quorank.federation.storage import CHECKPOINT, JOURNAL, CoordinatorCheckpoint, DirectoryStorage
+from quorank.federation.storage import CHECKPOINT, JOURNAL, DirectoryStorage
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
@@ -181,16 +180,6 @@ def test_releases_beyond_the_clip_or_in_fractions_are_refused(tiny_collection) -
     assert coordinator.receive(reply).accepted
 
 
-def test_a_run_that_was_begun_with_noise_in_floating_point_is_not_continued(tiny_collection, tmp_path) -> None:
-    """Its checkpoint names no unit: what it released can be taken apart, and what is stated would not be true."""
-    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
-    before = coordinator_of(simulator, folder=tmp_path)
-    saved = replace(before.state, private={})
-    CoordinatorCheckpoint(saved, before.run, [], {}).write(tmp_path / CHECKPOINT)
-    with refused("privacy.other-noise", "privacy"):
-        coordinator_of(simulator, folder=tmp_path)
-
-
 def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collection) -> None:
     now = [0.0]
     simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
@@ -257,26 +246,6 @@ def test_another_run_or_damage_is_refused(tiny_collection, tmp_path) -> None:
 
 
 REPLY = Reply("run", 3, 7, np.arange(5.0), 4, True, (0.5, 1.0, 2.0))
-
-
-def test_messages_come_back_as_they_were() -> None:
-    again = decode_reply(encode_reply(REPLY))
-    assert (again.run, again.round, again.client, again.interactions, again.within) == ("run", 3, 7, 4, True)
-    assert again.statistics == REPLY.statistics
-    np.testing.assert_array_equal(again.release, REPLY.release)
-    task = Task("run", 2, np.arange(3.0), {"clip": np.ones(1), "b": np.zeros(2)}, (4, 5))
-    back = decode_task(encode_task(task))
-    assert back.clients == (4, 5)
-    np.testing.assert_array_equal(back.private["clip"], np.ones(1))
-    np.testing.assert_array_equal(back.private["b"], np.zeros(2))
-    np.testing.assert_array_equal(back.theta, task.theta)
-
-
-def test_another_protocol_is_named() -> None:
-    content = bytearray(encode_reply(REPLY))
-    content[5] = 9
-    with pytest.raises(BadInput, match="speaks protocol 9, and this Quorank speaks 1"):
-        decode_reply(bytes(content))
 
 
 def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> None:

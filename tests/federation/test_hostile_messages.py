@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import tracemalloc
 from collections.abc import Callable
-from io import BytesIO
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from damaged_files import mutations, refusals
+from damaged_files import refusals
 from refusals import refused
 
 from quorank.errors import BadInput
@@ -72,20 +69,3 @@ def test_a_reply_longer_than_the_run_takes_is_not_read() -> None:
         decode_reply(content, parameters=1000)
     assert peak(lambda: decode_reply(content, 1000)) < len(content) // 10
     assert len(decode_reply(content, parameters=1 << 19).release) == 1 << 19
-
-
-def test_mutated_messages_are_read_or_refused() -> None:
-    assert refusals(decode_reply, mutations([REPLY, TASK], 700)) > 150
-    assert refusals(decode_task, mutations([REPLY, TASK], 700)) > 150
-    bundle = frames.pack([REPLY, TASK, b"", b"x"])
-    assert refusals(frames.unpack, mutations([bundle], 700)) > 150
-
-    def streamed(content: bytes) -> None:
-        stream = BytesIO(content)
-        connection = SimpleNamespace(recv=lambda most: stream.read(min(most, 100)))
-        with contextlib.suppress(EOFError):
-            while True:
-                frames.receive(connection)
-
-    bundle = frames.pack([REPLY, b"x"])
-    assert refusals(streamed, mutations([(struct.pack("<Q", len(bundle)) + bundle) * 3], 400)) > 40

@@ -116,16 +116,3 @@ def test_an_output_layer_never_leaves_its_client(tiny_collection) -> None:
     assert np.array_equal(state.theta[-3:], first.theta[-3:])
     assert not np.array_equal(state.theta[:-3], first.theta[:-3])
     assert not state.personal[:, :-3].any() and state.personal[:, -3:].any()
-
-
-def test_a_proximal_term_pulls_towards_the_rounds_ranker(tiny_collection) -> None:
-    simulation = simulation_of(tiny_collection)
-    theta = np.linspace(-1, 1, simulation.parameters)
-    size = simulation.parameters
-    free, held, tied = (
-        simulate(simulation, PDGD(proximal=mu), theta, range(30), 4, 1)[:, :size] for mu in (0.0, 3.0, 10.0)
-    )
-    lengths = [np.linalg.norm(u, axis=1).mean() for u in (free, held, tied)]
-    assert lengths[0] > lengths[1] > lengths[2] > 0
-    once = [simulate(simulation, PDGD(proximal=mu), theta, range(30), 1, 1)[:, :size] for mu in (0.0, 10.0)]
-    assert np.array_equal(*once)  # the first step starts at the round's ranker: nothing pulls yet

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
 from memory_transport import MemoryTransport
-from quick_runs import run_quickly
 
 from quorank.engines.driver import ANSWER_SECONDS, Driver, several, single
 from quorank.engines.engine import SharedNodes
 from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
-from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rules import Median
@@ -280,38 +277,6 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
     driver = driver_of(network, MemberNodes())
     assert driver.round(coordinator).participants == 0
     assert driver.round(coordinator).participants == CLIENTS
-
-
-FILE = """\
-[data]
-source = "synthetic:mq2007"
-[federation]
-clients = 6
-interactions = 3
-rounds = 2
-keep_every = 1
-[privacy]
-"""
-
-
-@pytest.mark.parametrize("privacy", ['kind = "secure-sum"\nclip = 0.1\n', 'sum = "secure"\nnoise_multiplier = 0.5\n'])
-def test_a_run_on_nodes_leaves_the_files_of_one_in_process(privacy, tmp_path) -> None:
-    from contextlib import contextmanager
-
-    kind = "" if "kind" in privacy else 'kind = "gaussian"\n'
-    experiment = Experiment.read(parse_experiment_file(FILE + kind + privacy, "file.toml"))
-
-    @contextmanager
-    def engine(run):
-        clients = run.clients()
-        driver = driver_of(MemoryTransport(lambda node, content: clients.respond(content), NAMES), SharedNodes(NAMES))
-        yield driver.round
-
-    run_quickly(experiment, tmp_path / "nodes", engine=engine, threads=1)
-    run_quickly(experiment, tmp_path / "process", threads=1)
-    for name in ("ranker.json", "history.parquet", "ledger.json", "clients/0.npz", "clients/5.npz"):
-        files = [next((tmp_path / way).rglob(name.split("/")[-1])) for way in ("nodes", "process")]
-        assert files[0].read_bytes() == files[1].read_bytes(), name
 
 
 def test_bundles_of_messages() -> None:

@@ -16,10 +16,8 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Verdict
 from quorank.federation.reply import Task, decode_task
-from quorank.federation.rounds import State
-from quorank.member.client_privacy import masked_vector
 from quorank.member.device_answers import SecureDevice
-from quorank.privacy import ClippedGaussian, SecureSum, Setting
+from quorank.privacy import ClippedGaussian
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import neighbours_for
 from quorank.privacy.secure_sum.masks import Occasion
@@ -104,43 +102,6 @@ def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
     assert len(inside) >= least
     expected = np.sum([vectors[client] for client in inside], axis=0, dtype=np.uint32)
     assert np.array_equal(round_.total, expected)
-
-
-def sums_of(privacy, clients=5, seed=11):
-    return privacy.mechanism(Setting(clients, clients, 3, parameters=LENGTH), seed)
-
-
-SUMS = {
-    "no noise": SecureSum(clip=0.5),
-    "noise": ClippedGaussian(epsilon=500.0, clip=0.5, sum="secure", noise_multiplier=0.5),
-}
-
-
-@pytest.mark.parametrize("name", ["no noise", "noise"])
-def test_the_sum_equals_the_one_in_process(name) -> None:
-    """The same updates and draws through IntegerSums, masks and all, and through the messages of a network."""
-    mechanism, names = sums_of(SUMS[name]), np.arange(5)
-    updates = np.random.default_rng(1).normal(size=(5, LENGTH))
-    vectors = {c: masked_vector(mechanism, updates[c], 2, c, mechanism.seed) for c in range(5)}
-    rows = updates.copy()
-    mechanism.release(rows, np.zeros(LENGTH), 2, names, {})
-    for client, words in vectors.items():
-        assert np.array_equal(words, rows[client].astype(np.int64).astype(np.uint32))
-    expected = mechanism.finish(rows.sum(axis=0), 5.0, 0, 5, 2, {})
-    least, pinned = mechanism.signed_by, pinned_of(range(5))
-    round_ = played(
-        round_of(range(5), least, pinned, neighbourhood=mechanism.plan),
-        members_of(vectors, least, pinned, mechanism.plan),
-    )
-    opened_sum = mechanism.judged(round_.total, len(round_.survivors), 5)
-    gathered = gathered_of(mechanism, State(2, np.zeros(LENGTH), {}), [opened_sum], 20)
-    assert np.array_equal(gathered.total, expected.total)
-    assert (gathered.weight, gathered.clients, gathered.sensitivity) == (
-        expected.weight,
-        expected.participants,
-        expected.sensitivity,
-    )
-    assert gathered.noise == pytest.approx(expected.noise, rel=1e-12)
 
 
 def test_a_false_share_over_the_wire_is_left_out_and_its_holder_named() -> None:

@@ -26,7 +26,7 @@ from quorank.federation.unlearning.methods import (
 )
 from quorank.learning import PDGD, Evolution
 from quorank.metrics.evaluator import intersection_distance, mean_distance, ranking_distances
-from quorank.privacy import RandomisedResponse, SecureSum
+from quorank.privacy import RandomisedResponse
 from quorank.rankers import Linear
 
 NUMBERS = st.floats(-1e3, 1e3).filter(lambda x: x == 0.0 or abs(x) > 1e-3)
@@ -179,17 +179,6 @@ def test_looking_at_what_is_sent_changes_no_bit_and_sees_it_before_privacy(tiny_
     assert clients.tolist() == list(range(12))
     if isinstance(learner, PDGD) and math.isinf(simulator.mechanism.bound):
         np.testing.assert_array_equal(rows, learned(simulation, state.theta, 0, range(12), 4))
-
-
-def test_rebuilding_with_secure_sums_is_rebuilding(tiny_collection) -> None:
-    """Nobody but the client sees its update; the sum is the same up to its quantisation."""
-    simulation, kept, theta = simulation_of(tiny_collection), kept_of(), np.zeros(11)
-    plain, secure = (
-        rebuild(Simulator(Federation(CLIENTS, 3, privacy=p), simulation, rounds=6, absent=(0,)), theta, kept).theta
-        for p in (Federation().privacy, SecureSum(clip=1.0))
-    )
-    assert plain.tobytes() != secure.tobytes()
-    np.testing.assert_allclose(secure, plain, atol=0.02)
 
 
 def test_fresh_seeds_differ_by_request_and_not_by_order() -> None:

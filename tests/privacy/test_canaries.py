@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from chance import assert_mean
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -42,18 +41,6 @@ def test_every_update_is_as_long_as_clipping_allows(parameters, rounds, clip) ->
     birds = canaries(3, parameters, rounds, clip)
     for t in range(rounds):
         np.testing.assert_allclose(np.linalg.norm(birds.updates(t), axis=1), clip)
-
-
-def test_codes_are_fair_signs_and_nearly_orthogonal() -> None:
-    """Σ over d·T of the products of two codes is a sum of that many independent signs."""
-    birds = canaries(60, parameters=150, rounds=12)
-    codes = np.stack([birds.updates(t) for t in range(12)], axis=1).reshape(60, -1) * math.sqrt(150)
-    assert set(np.unique(np.round(codes, 9))) == {-1.0, 1.0}
-    assert_mean(codes.reshape(-1), 0.0)
-    overlaps = (codes @ codes.T)[np.triu_indices(60, 1)]
-    assert_mean(overlaps, 0.0)
-    assert_mean(overlaps**2, 150 * 12)
-    assert_mean(codes[:, :-1].reshape(-1) * codes[:, 1:].reshape(-1), 0.0)
 
 
 def test_one_step_is_the_regression_with_waves_as_unknowns() -> None:

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from secure_rounds import OCCASION, refused, rows_for, started, unmasking
 
-from quorank.errors import BadInput
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood
-from quorank.privacy.secure_sum.in_process import secure_sum
 from quorank.privacy.secure_sum.messages import MaskedInput, ShareDelivery, ShareKeys, UnmaskReply
 from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 
@@ -123,17 +121,3 @@ def test_server_refusals() -> None:
         server = SecureServer(OCCASION, 2)
         server.receive_keys(SecureClient(0, OCCASION).advertise())
         server.key_lists()
-
-
-def test_driver_refusals() -> None:
-    rows = rows_for(range(4), 2)
-    for vectors, options, match in (
-        ({0: rows[0]}, {}, "at least 2 clients"),
-        ({**rows, 5: rows[0][:1]}, {}, "client 5 sent 1 numbers, expected 2"),
-        ({**rows, 5: rows[0].astype(np.int64)}, {}, "client 5 masks one row of uint32 numbers, got int64"),
-        ({**rows, -1: rows[0]}, {}, "from 0 to 2\\^31 − 1, got -1"),
-        ({**rows, 2**31: rows[0]}, {}, "from 0 to 2\\^31 − 1"),
-        (rows, {"dropped_before": [77]}, r"clients \[77\] leave but have no vector"),
-    ):
-        with pytest.raises(BadInput, match=match):
-            secure_sum(vectors, round_=0, session=b"s", **options)

@@ -113,24 +113,6 @@ def test_on_a_ring_the_sum_is_exact_exactly_when_every_neighbourhood_stays(n, k,
         assert result.total.tolist() == plain(rows, inputs)
 
 
-def test_bytes_are_those_of_the_messages() -> None:
-    rows = rows_for(range(10), 136)
-    result = run(rows, {})
-    head, n = 28, 10
-    assert result.sent == {
-        "the keys": head + 64,
-        "the shares": head + 2 + (n - 1) * (4 + 80) + 2 + n * (4 + 32) + 32,
-        "the masked input": head + 4 + 4 * 136,
-        "the unmask reply": head + 2 + 2 + n * 36,
-    }
-    assert result.received == {
-        "the key list": head + 2 + 4 + n * (4 + 16) + 2 + n * (4 + 64),
-        "the delivery of shares": head + 4 + 2 + 2 + (n - 1) * (4 + 80 + 32),
-        "the unmask request": head + 4 + 4 * n,
-    }
-    assert result.bytes_sent == sum(result.sent.values())
-
-
 def test_a_reused_key_never_reuses_a_mask_or_a_channel() -> None:
     """The same entropy in another round or session: other masked inputs and other sealed shares, everywhere."""
     rows = rows_for(range(4), 8)

@@ -81,18 +81,6 @@ def test_noise_planned_for_whoever_comes_is_that_of_the_rounds_of_one_client(par
     assert few.noise == planned.noise == fleet.sum_multiplier * 0.05 and few.weight == 50.0
 
 
-def test_statements_say_how_often_a_client_is_counted_and_between_whom() -> None:
-    stated = ClippedGaussian(3.0).mechanism(FLEET, 1).statement(9)
-    assert stated["horizon"] == "whole run of 9 rounds, of which a client is in at most 3"
-    assert stated["neighbouring"] == "one client's replies count as zero; its participation is not hidden"
-    assert (stated["unit"], stated["participation"], stated["cohort"], stated["rounds"]) == (
-        "client",
-        "arrivals",
-        50,
-        9,
-    )
-
-
 def book(part=None, table=None, rounds=ROUNDS, setting=FLEET):
     part, table = part or ClippedGaussian(3.0), table or {"kind": "gaussian", "epsilon": 3.0}
     mechanism = part.mechanism(setting, 1)

@@ -28,7 +28,6 @@ instead (`streams`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -167,21 +166,15 @@ class ClippedGaussian(Privacy):
         if self.noise_multiplier is not None:
             return self.noise_multiplier
 
-        def slack(z: float) -> float:
-            return GaussianMechanism(self, setting, 0, z).slack(setting.rounds, self.epsilon)
-
-        return self.calibrated(setting, slack)
-
-    def calibrated(self, accounted: Setting, slack: Callable[[float], float]) -> float:
-        """Return the multiplier whose ε over the accounted setting, discreteness included, is within ε."""
+        # ε over the setting, discreteness included, is within ε
         delta, budget = gaussian_delta(self.delta), self.epsilon * (1.0 - SET_ASIDE)
-        z = accounting.noise_multiplier(accounted, budget, delta, self.accountant)
-        more = slack(z)
+        z = accounting.noise_multiplier(setting, budget, delta, self.accountant)
+        more = GaussianMechanism(self, setting, 0, z).slack(setting.rounds, self.epsilon)
         if more <= self.epsilon - budget:
             return z
         sentence = "epsilon is too small for this number of parameters: raise it, or send fewer"
         require(more < self.epsilon / 4.0, "privacy.too-much-noise", sentence, "privacy")
-        return accounting.noise_multiplier(accounted, self.epsilon - 2.0 * more, delta, self.accountant)
+        return accounting.noise_multiplier(setting, self.epsilon - 2.0 * more, delta, self.accountant)
 
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Return the mechanism of one run, with its noise drawn under a seed or secret."""
