@@ -11,7 +11,6 @@ Draws are addressed by (seed, party, document), so a document does not depend on
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -23,6 +22,8 @@ from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, uniform_pair, uniforms
 
 TOPICS, QUERIES, DOCUMENTS = (1, 2, 8)  # rounds in the addresses of draws; the fields of documents have the next ones
+BLOCK = 2048
+"""Documents that are written at once."""
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 
 
@@ -108,19 +109,54 @@ class Generator:
         said = f"there are {self.parties} parties, got number {number}"
         require(0 <= number < self.parties, "value.out-of-range", said)
         table = self.topic_table(seed) if topics is None else topics
-        key = key_of(seed, Purpose.DOCUMENTS)
-        common, own = (alias_table(zipf(self.vocabulary, self.exponent)), alias_table(zipf(self.topic_terms, 0.8)))
-        main, second = np.empty((2, self.documents), dtype=np.int64)
-        share = np.empty(self.documents)
-        draw_mixtures(key, number, self.parties, self.topics, self.overlap, main, second, share)
+        key, every = key_of(seed, Purpose.DOCUMENTS), np.full(self.documents, 5)
+        draws = draw_pairs(key, number, DOCUMENTS, 0, every).reshape(self.documents, 5, 2)
+        main, second = (self._topics(draws[:, at, 0], draws[:, at, 1], number) for at in (0, 1))
+        share = np.where(main != second, 0.5 + 0.5 * draws[:, 2, 0], 1.0)
         fields = []
-        for field, (length, about) in enumerate(((self.title, self.about_title), (self.body, self.about))):
-            lengths = np.empty(self.documents, dtype=np.int64)
-            draw_lengths(key, number, field, float(length), lengths)
-            words = WordSource(table, *common, *own, about, self.repeat)
-            fields.append(TermCounts(*write_field(key, number, field, lengths, Mixtures(main, second, share), words)))
+        for field, (mean, about) in enumerate(((self.title, self.about_title), (self.body, self.about))):
+            lengths = log_normal_lengths(draws[:, 3 + field], mean)
+            parts = []
+            for first in range(0, self.documents, BLOCK):
+                block = slice(first, first + BLOCK)
+                drawn = draw_pairs(key, number, DOCUMENTS + 1 + field, first, lengths[block])
+                parts.append(self._write(drawn, lengths[block], main[block], second[block], share[block], table, about))
+            counts, terms, times = (np.concatenate(each) for each in zip(*parts, strict=True))
+            fields.append(TermCounts(np.concatenate(([0], np.cumsum(counts))), terms, times))
         queries, about_topics = self._queries(seed, number, table)
         return GeneratedParty(fields[0], fields[1], main, second, share, queries, about_topics)
+
+    def _topics(self, first: Doubles, second: Doubles, party: int) -> Integers:
+        """Draw any topic with probability `overlap`, else one of the topics party, party + parties, …."""
+        mine = (self.topics - party + self.parties - 1) // self.parties
+        own = party + self.parties * (second * mine).astype(np.int64)
+        return np.where((first < self.overlap) | (mine < 1), (second * self.topics).astype(np.int64), own)
+
+    def _write(
+        self,
+        draws: Doubles,
+        lengths: Integers,
+        main: Integers,
+        second: Integers,
+        share: Doubles,
+        table: Int32s,
+        about: float,
+    ) -> tuple[Integers, Int32s, Int32s]:
+        """Write some documents of a field; return the number of distinct terms of each, the terms and their counts."""
+        u, v = draws.T
+        document, starts = np.repeat(np.arange(len(lengths)), lengths), np.cumsum(lengths) - lengths
+        at = np.arange(len(u)) - starts[document]
+        repeats = (at > 0) & (u < self.repeat)
+        u = np.where(at > 0, (u - self.repeat) / (1.0 - self.repeat), u)
+        subject = np.where(u < about * share[document], main[document], second[document])
+        topical = table[subject, pick(v, *alias_table(zipf(self.topic_terms, 0.8)))]
+        words = np.where(u < about, topical, pick(v, *alias_table(zipf(self.vocabulary, self.exponent))))
+        source = np.where(repeats, starts[document] + (v * at).astype(np.int64), np.arange(len(u)))
+        while (source[source] != source).any():  # a repeated word may itself be a repetition
+            source = source[source]
+        keys, times = np.unique(document * self.vocabulary + words[source], return_counts=True)
+        counts = np.bincount(keys // self.vocabulary, minlength=len(lengths))
+        return counts, (keys % self.vocabulary).astype(np.int32), times.astype(np.int32)
 
     def _queries(self, seed: int, number: int, table: Int32s) -> tuple[tuple[Integers, ...], Integers]:
         """Draw the terms and topics of queries: terms of one topic, without replacement, with the topic's own weights."""
@@ -129,7 +165,7 @@ class Generator:
         for query in range(self.queries):
             count = 2 + self.topic_terms
             draws = uniforms(seed, Purpose.DOCUMENTS, count, round_=QUERIES, client=number, interaction=query)
-            topics[query] = topic_of(draws[0], draws[1], number, self.parties, self.topics, self.overlap)
+            topics[query] = self._topics(draws[0], draws[1], number)
             race = -np.log1p(-draws[2:]) / weights  # the smallest are a weighted sample without replacement
             chosen = np.argsort(race, kind="stable")[: self.query_terms]
             terms.append(table[topics[query], chosen].astype(np.int64))
@@ -187,107 +223,25 @@ def _fill_alias(accept: Doubles, other: Int32s) -> None:
         accept[large[i]] = 1.0
 
 
-@kernel
-def _pick(draw: float, accept: Doubles, other: Int32s) -> int:
-    place = draw * len(accept)
-    column = int(place)
-    return column if place - column < accept[column] else other[column]
+def pick(draws: Doubles, accept: Doubles, other: Int32s) -> Integers:
+    """Draw outcomes of an alias table from uniform numbers."""
+    places = draws * len(accept)
+    columns = places.astype(np.int64)
+    return np.where(places - columns < accept[columns], columns, other[columns])
+
+
+def log_normal_lengths(draws: Doubles, mean: float, spread: float = 0.33) -> Integers:
+    """Draw log-normal lengths with a standard deviation of about a third from (documents, 2) draws, at least one term."""
+    normal = np.sqrt(-2.0 * np.log(1.0 - draws[:, 0])) * np.cos(2.0 * np.pi * draws[:, 1])
+    return np.maximum(1, np.rint(mean * np.exp(spread * normal - spread * spread / 2))).astype(np.int64)
 
 
 @kernel
-def topic_of(first: float, second: float, party: int, parties: int, topics: int, overlap: float) -> int:
-    """Draw any topic with probability `overlap`, else one of the topics party, party + parties, …."""
-    mine = (topics - party + parties - 1) // parties
-    if first < overlap or mine < 1:
-        return int(second * topics)
-    return party + parties * int(second * mine)
-
-
-@kernel
-def draw_mixtures(
-    key: Uint64s,
-    party: int,
-    parties: int,
-    topics: int,
-    overlap: float,
-    main: Integers,
-    second: Integers,
-    share: Doubles,
-) -> None:
-    """Draw the two topics of each document, and the share of the main one."""
-    for d in range(len(main)):
-        a, b = uniform_pair(key, 0, d, party, DOCUMENTS)
-        main[d] = topic_of(a, b, party, parties, topics, overlap)
-        a, b = uniform_pair(key, 1, d, party, DOCUMENTS)
-        second[d] = topic_of(a, b, party, parties, topics, overlap)
-        a, b = uniform_pair(key, 2, d, party, DOCUMENTS)
-        share[d] = 0.5 + 0.5 * a if second[d] != main[d] else 1.0
-
-
-@kernel
-def draw_lengths(key: Uint64s, party: int, field: int, mean: float, out: Integers) -> None:
-    """Draw log-normal lengths with a standard deviation of about a third, at least one term."""
-    spread = 0.33
-    for d in range(len(out)):
-        a, b = uniform_pair(key, 3 + field, d, party, DOCUMENTS)
-        normal = math.sqrt(-2.0 * math.log(1.0 - a)) * math.cos(2.0 * math.pi * b)
-        out[d] = max(1, round(mean * math.exp(spread * normal - spread * spread / 2)))
-
-
-class Mixtures(NamedTuple):
-    """Topics of each document."""
-
-    main: Integers
-    second: Integers
-    share: Doubles  # of the main topic
-
-
-class WordSource(NamedTuple):
-    """Distributions of the words of a field."""
-
-    table: Int32s  # (topics, topic_terms)
-    common_accept: Doubles  # alias table of all terms
-    common_other: Int32s
-    topic_accept: Doubles  # alias table of a topic's terms
-    topic_other: Int32s
-    about: float  # share of words about the document's topics
-    repeat: float  # probability that a word repeats an earlier one
-
-
-@kernel
-def write_field(
-    key: Uint64s, party: int, field: int, lengths: Integers, mixtures: Mixtures, source: WordSource
-) -> tuple[Integers, Int32s, Int32s]:
-    """Write the documents of a field, a word at a time, and count their terms: offsets, terms and counts."""
-    main, second, share = mixtures
-    table, common_accept, common_other, topic_accept, topic_other, about, repeat = source
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    terms = np.empty(lengths.sum(), dtype=np.int32)
-    counts = np.empty(len(terms), dtype=np.int32)
-    seen = np.zeros(len(common_accept), dtype=np.int32)
-    words = np.empty(lengths.max(), dtype=np.int32)
-    at = 0
-    for d in range(len(lengths)):
-        first = at
-        for i in range(lengths[d]):
-            u, v = uniform_pair(key, i, d, party, DOCUMENTS + 1 + field)
-            if i > 0 and u < repeat:
-                term = words[int(v * i)]
-            else:
-                u = (u - repeat) / (1.0 - repeat) if i > 0 else u
-                if u >= about:
-                    term = np.int32(_pick(v, common_accept, common_other))
-                else:
-                    subject = main[d] if u < about * share[d] else second[d]
-                    term = table[subject, _pick(v, topic_accept, topic_other)]
-            words[i] = term
-            if seen[term] == 0:
-                terms[at] = term
-                at += 1
-            seen[term] += 1
-        terms[first:at].sort()
-        for i in range(first, at):
-            counts[i] = seen[terms[i]]
-            seen[terms[i]] = 0
-        offsets[d + 1] = at
-    return offsets, terms[:at].copy(), counts[:at].copy()
+def draw_pairs(key: Uint64s, party: int, round_: int, first: int, counts: Integers) -> Doubles:
+    """Draw (Σ counts, 2) numbers: counts[d] pairs at the address of document first + d."""
+    out, at = np.empty((counts.sum(), 2)), 0
+    for d in range(len(counts)):
+        for i in range(counts[d]):
+            out[at, 0], out[at, 1] = uniform_pair(key, i, first + d, party, round_)
+            at += 1
+    return out

@@ -33,19 +33,6 @@ SCORES = (
 """Scores of a bundle that an owner computes from its own documents to tell a query from its decoys."""
 
 
-class GuessRates(NamedTuple):
-    """Rates at which an owner identifies the query among M bundles: by each score, and by a classifier over all."""
-
-    single: dict[str, float]
-    learned: float
-    questions: int
-
-    @property
-    def best(self) -> float:
-        """The rate of the best attack."""
-        return max(self.learned, *self.single.values())
-
-
 def bundle_scores(index: Index, bundle: Bundle) -> Doubles:
     """Compute the (scores,) of a bundle from an owner's documents."""
     ids = index.term_ids(bundle)
@@ -69,41 +56,20 @@ def bundle_scores(index: Index, bundle: Bundle) -> Doubles:
     )
 
 
-def guess_rates(index: Index, questions: Sequence[tuple[Sequence[Bundle], int]], seed: int = 1) -> GuessRates:
-    """Measure how often an owner guesses the true bundle of a question.
+def guess_rates(index: Index, questions: Sequence[tuple[Sequence[Bundle], int]]) -> dict[str, float]:
+    """Measure how often an owner guesses the true bundle of a question by each score.
 
-    A single score guesses the largest or the smallest value, whichever is right more often. The learned attack is a
-    conditional logistic regression on all scores (normalised within a question), fitted on one half of the questions and
-    tested on the other, both ways: it uses true queries, which no owner has.
+    It guesses the largest or the smallest value, whichever is right more often.
     """
     rows = np.array([[bundle_scores(index, bundle) for bundle in bundles] for bundles, _ in questions])
     real = np.array([place for _, place in questions])
-    single = {name: max(_right(rows[:, :, at], real), _right(-rows[:, :, at], real)) for at, name in enumerate(SCORES)}
-    inside = (rows - rows.mean(axis=1, keepdims=True)) / (rows.std(axis=(0, 1)) + 1e-9)
-    inputs = np.concatenate((inside, np.abs(inside)), axis=2)
-    half = np.arange(len(rows)) % 2 == 0
-    learned = 0.0
-    for side in (half, ~half):
-        if side.any() and (~side).any():
-            theta = _fit(inputs[side], real[side])
-            learned += _right(inputs[~side] @ theta, real[~side]) * float((~side).mean())
-    return GuessRates(single, learned, len(rows))
+    return {
+        name: max(share_right(rows[:, :, at], real), share_right(-rows[:, :, at], real))
+        for at, name in enumerate(SCORES)
+    }
 
 
-def _fit(rows: Doubles, real: Integers, steps: int = 400, decay: float = 0.02) -> Doubles:
-    """Fit a conditional logistic regression to (questions, bundles, scores) by gradient ascent: P(bundle) ∝ exp(θ·x)."""
-    theta = np.zeros(rows.shape[2])
-    meant = rows[np.arange(len(rows)), real].mean(axis=0)
-    for step in range(steps):
-        scores = rows @ theta
-        chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
-        expected = np.einsum("qb,qbf->f", chances, rows) / len(rows)
-        theta += (meant - expected - decay * theta) * (2.0 / (1.0 + step / 100))
-    return theta
-
-
-def _right(values: Doubles, real: Integers) -> float:
+def share_right(values: Doubles, real: Integers) -> float:
     """Compute how often the largest of (questions, bundles) values is the real bundle's; ties are guessed at random."""
     best = values >= values.max(axis=1, keepdims=True) - 1e-12
     return float((best[np.arange(len(best)), real] / best.sum(axis=1)).mean())
