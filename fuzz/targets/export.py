@@ -12,7 +12,7 @@ from quorank.export import TARGETS
 from quorank.export.directory import check_vectors, read_export
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.files.atomic import sha256
-from quorank.files.manifest import MANIFEST, write_manifest
+from quorank.files.documents import MANIFEST, write_manifest
 from quorank.rankers import MLP, Linear, Ranker, Trees
 from quorank.rankers.ranker_file import SavedRanker
 

@@ -24,7 +24,7 @@ from quorank.experiments.run_directory import Run, load_run
 from quorank.experiments.run_logs import open_logs
 from quorank.experiments.runner import run_experiment
 from quorank.files.arrow import read_columns
-from quorank.files.manifest import digest_of, read_manifest
+from quorank.files.documents import digest_of, read_manifest
 from quorank.parts import to_table
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import SavedRanker, read_ranker

@@ -22,7 +22,7 @@ from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file, kept_name
 from quorank.federation.unlearning.methods import KeptRound, norms_of
 from quorank.files.atomic import make_private_folder, sha256, write_whole
-from quorank.files.manifest import digest_of, read_manifest
+from quorank.files.documents import digest_of, read_manifest
 from quorank.files.npz import Arrays, ArrayShape, archive_bytes, read_arrays
 from quorank.kernels.arrays import Doubles, Floats, Integers
 

@@ -21,8 +21,16 @@ from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.files.arrow import read_columns
 from quorank.files.atomic import read_whole, remove_leftovers, sha256, write_whole
 from quorank.files.codec import Length, Range
-from quorank.files.documents import LARGEST_TOML, decode_document, parse_toml, read_json
-from quorank.files.manifest import MANIFEST, digest_of, read_manifest, write_manifest
+from quorank.files.documents import (
+    LARGEST_TOML,
+    MANIFEST,
+    decode_document,
+    digest_of,
+    parse_toml,
+    read_json,
+    read_manifest,
+    write_manifest,
+)
 from quorank.kernels.arrays import Doubles
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ from quorank.experiments.workload import experiment_collection, with_learned_ran
 from quorank.federation import State
 from quorank.files.arrow import parquet_bytes
 from quorank.files.atomic import sha256, write_whole
-from quorank.files.documents import json_bytes
-from quorank.files.manifest import MANIFEST, write_manifest
+from quorank.files.documents import MANIFEST, json_bytes, write_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads, interruptible
 from quorank.learning.lambdamart import not_by_updates

@@ -26,8 +26,7 @@ from quorank.export.contents import content_of, short_floats
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.files.atomic import read_whole, sha256, write_whole
 from quorank.files.codec import Length, Range
-from quorank.files.documents import json_bytes, parse_json
-from quorank.files.manifest import MANIFEST, read_manifest, write_manifest
+from quorank.files.documents import MANIFEST, json_bytes, parse_json, read_manifest, write_manifest
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.rankers.ranker_file import FILE as RANKER
 from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes

@@ -1,6 +1,8 @@
 """Checked reading of JSON and TOML: size, nesting, numbers, repeated keys, and the dataclass or annotation to decode into.
 
-`read_json` reads a file, `parse_json` and `parse_toml` parse a content in memory.
+`read_json` reads a file, `parse_json` and `parse_toml` parse a content in memory. The manifest of a directory, written
+last, holds the SHA-256 of each of its files: it detects damaged, exchanged and added files, and does not protect against
+somebody who may write to the directory.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from quorank.errors import BadInput, brief
-from quorank.files.atomic import read_whole
-from quorank.files.codec import decode, encode
+from quorank.files.atomic import read_whole, write_whole
+from quorank.files.codec import Length, decode, encode
 
 LARGEST = 1 << 26
 """Bytes of a JSON file by default."""
@@ -24,6 +27,7 @@ DEEPEST = 32
 """Nesting of lists and tables."""
 LONGEST_NUMBER, LONGEST_STRING = 40, 1 << 12
 """Digits of an integer, and characters of a string in a TOML file."""
+MANIFEST, FORMAT = "manifest.json", "quorank-manifest/1"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -188,3 +192,33 @@ def _check_scalars(value: object, where: str, key: str = "") -> None:
     elif isinstance(value, str) and len(value) > LONGEST_STRING:
         sentence = f"a string of {len(value):,} characters; expected at most {LONGEST_STRING:,}"
         raise BadInput("value.out-of-range", sentence, key).at(where)
+
+
+class _Manifest(TypedDict):
+    format: Literal["quorank-manifest/1"]
+    files: dict[str, Annotated[str, Length(64, 64)]]
+
+
+def write_manifest(folder: Path, digests: Mapping[str, str]) -> None:
+    """Write the manifest of files from their digests by name."""
+    content = {"format": FORMAT, "files": dict(sorted(digests.items()))}
+    write_whole(folder / MANIFEST, json_bytes(content))
+
+
+def read_manifest(folder: Path) -> dict[str, str] | None:
+    """Return the digests of a directory's files by name; None without a manifest."""
+    path = folder / MANIFEST
+    if not (path.exists() or path.is_symlink()):
+        return None
+    files: dict[str, str] = read_json(path, _Manifest)["files"]
+    return files
+
+
+def digest_of(digests: Mapping[str, str] | None, folder: Path, name: str) -> str | None:
+    """Return the expected digest of a file; None without a manifest. A file that is not in the manifest is rejected."""
+    if digests is None:
+        return None
+    if name not in digests:
+        sentence = "is not in the manifest of its folder: it came from elsewhere; remove it"
+        raise BadInput("file.damaged", sentence, str(folder / name))
+    return digests[name]

@@ -13,7 +13,6 @@ import hashlib
 import io
 import math
 import mmap
-import re
 import stat
 import zipfile
 import zlib
@@ -31,14 +30,11 @@ from quorank.files.atomic import read_whole, write_whole
 Arrays = dict[str, npt.NDArray[Any]]
 _MARK = b"sha256:"
 _COMMENT = len(_MARK) + 64
-_HEADER = re.compile(
-    rb"\{'descr': '([<|][a-zA-Z]\d{1,9})', 'fortran_order': (True|False), "
-    rb"'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n"
-)
 _KINDS = frozenset("fiubU")
 LARGEST = 1 << 31
 """Bytes of an archive, unless its reader knows better."""
 MOST_DIMENSIONS = 4
+_LONGEST_HEADER = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -148,7 +144,9 @@ def _members(content: bytes) -> Arrays:
     """Return the arrays of a zip of stored `.npy` members, each checked against the actual bytes."""
     arrays: Arrays = {}
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
-        _check_digest(content, packed.comment)
+        comment = _MARK + hashlib.sha256(content[:-64]).hexdigest().encode()
+        if packed.comment != comment or not content.endswith(comment):
+            raise Unsound("its digest does not fit")
         infos = packed.infolist()
         if sum(info.file_size for info in infos) > len(content):
             raise Unsound("its members claim more bytes than it has")
@@ -162,22 +160,18 @@ def _members(content: bytes) -> Arrays:
     return arrays
 
 
-def _check_digest(content: bytes, comment: bytes) -> None:
-    body, stated = content[:-64], content[-64:]
-    sound = len(comment) == _COMMENT and comment.startswith(_MARK)
-    if not sound or hashlib.sha256(body).hexdigest().encode() != stated:
-        raise Unsound("its digest does not fit")
-
-
 class ArrayAppender:
     """Writer of a `.npy` file row by row; the header is written last."""
-
-    _HEADER_BYTES = 128  # bytes of the header
 
     def __init__(self, path: Path, kind: str, columns: int | None = None) -> None:
         self._file, self._dtype, self._columns = path.open("xb"), np.dtype(f"<{kind}"), columns
         self.rows = 0
-        self._file.write(bytes(self._HEADER_BYTES))
+        self._write_header()
+
+    def _write_header(self) -> None:
+        shape = (self.rows,) if self._columns is None else (self.rows, self._columns)  # NumPy leaves room for more rows
+        head = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, head)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Add rows (n,) or (n, columns)."""
@@ -187,12 +181,8 @@ class ArrayAppender:
 
     def close(self) -> None:
         """Write the header and close the file."""
-        shape = f"({self.rows},)" if self._columns is None else f"({self.rows}, {self._columns})"
-        kind = self._dtype.str.replace("=", "<")
-        text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
         self._file.seek(0)
-        self._file.write(b"\x93NUMPY\1\0" + (self._HEADER_BYTES - 10).to_bytes(2, "little"))
-        self._file.write(text.ljust(self._HEADER_BYTES - 11) + b"\n")
+        self._write_header()
         self._file.close()
 
 
@@ -217,32 +207,24 @@ def map_array(path: Path, expected: ArrayShape, code: str = "file.damaged", advi
 
 def _array(member: bytes | mmap.mmap, name: str) -> npt.NDArray[Any]:
     """Parse a `.npy` array of format 1.0 or 2.0 whose header fits its bytes; a mapped one stays mapped."""
-    if member[:6] != b"\x93NUMPY" or member[6:8] not in (b"\1\0", b"\2\0"):
-        raise Unsound(f"{name[:60]} is no array")
-    width = 2 if member[6] == 1 else 4
-    start = 8 + width + int.from_bytes(member[8 : 8 + width], "little")
-    header = _HEADER.fullmatch(member, 8 + width, start)
-    if header is None or header.end() != start or start > len(member):
-        raise Unsound(f"{name[:60]} has no header of an array of numbers or texts")
-    kind = header.group(1).decode()
-    order: Literal["F", "C"] = "F" if header.group(2) == b"True" else "C"
-    if kind[1] not in _KINDS:
-        raise Unsound(f"{name[:60]} holds neither numbers nor texts")
-    shape = tuple(int(length) for length in header.group(3).replace(b" ", b"").split(b",") if length)
-    if len(shape) > MOST_DIMENSIONS:
-        raise Unsound(f"{name[:60]} has {len(shape)} dimensions")
+    head = io.BytesIO(member[:_LONGEST_HEADER])
+    reads = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
-        dtype = np.dtype(kind)
-    except TypeError:
-        raise Unsound(f"{name[:60]} holds numbers of the unknown type {kind}") from None
+        shape, fortran, dtype = reads[np.lib.format.read_magic(head)](head)
+    except Exception as error:  # of NumPy's parser, which raises many kinds
+        raise Unsound(f"{name[:60]} is no array ({first_line(error)})") from None
+    start = head.tell()
+    if dtype.kind not in _KINDS or dtype.hasobject or len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0:
+        raise Unsound(f"{name[:60]} is no array of numbers or strings")
     count = math.prod(shape)
     if count * dtype.itemsize != len(member) - start:
         raise Unsound(f"{name[:60]} claims {count} values and holds {len(member) - start} bytes")
+    order: Literal["F", "C"] = "F" if fortran else "C"
     if count == 0 or dtype.itemsize == 0:
         return np.empty(shape, dtype, order=order)
-    if kind[1] == "U" and np.frombuffer(member, np.uint32, offset=start).max() > 0x10FFFF:
-        raise Unsound(f"{name[:60]} holds no text")
-    if kind[1] == "b" and np.frombuffer(member, np.uint8, offset=start).max() > 1:
-        raise Unsound(f"{name[:60]} is neither true nor false")
+    widest = {"U": 0x10FFFF, "b": 1}.get(dtype.kind)  # of code points, and of booleans
+    codes = np.frombuffer(member, np.uint32 if dtype.kind == "U" else np.uint8, offset=start)
+    if widest is not None and codes.max() > widest:
+        raise Unsound(f"{name[:60]} holds no {'strings' if dtype.kind == 'U' else 'booleans'}")
     array: npt.NDArray[Any] = np.frombuffer(member, dtype, count, start).reshape(shape, order=order)
     return array.copy() if isinstance(member, bytes) else array

@@ -12,7 +12,7 @@ from pathlib import Path
 from quorank.errors import BadInput, require
 from quorank.files.atomic import write_whole
 from quorank.protocol.keys import MemberKey
-from quorank.silos.discrete_laplace import Stream, SystemStream
+from quorank.silos.discrete_laplace import SystemStream
 from quorank.silos.envelopes import KEY, Envelope, Kind
 from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.search.owner import search_hashing, seeded_owner_secret
@@ -93,7 +93,7 @@ class Secrets:
         seed = self.terms.seed
         return int.from_bytes(derive(self._noise, "draws")[:8], "little") if seed is None else seed
 
-    def statistics_noise(self, field: int) -> Stream:
+    def statistics_noise(self, field: int) -> SystemStream:
         """Return the noise of a field's term statistics."""
         if self.terms.seed is not None:
             return seeded_statistics_noise(self.terms.seed, self.number)(field)

@@ -24,8 +24,7 @@ from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuer
 from quorank.errors import BadInput, require
 from quorank.files.atomic import read_whole, write_whole
 from quorank.files.codec import Length, Range, decode, encode
-from quorank.files.documents import json_bytes, parse_json
-from quorank.files.manifest import read_manifest
+from quorank.files.documents import json_bytes, parse_json, read_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.parts import to_table
 from quorank.rankers import RANKERS, Ranker

@@ -8,19 +8,19 @@ differential privacy", algorithms 1 and 2): no logarithm is rounded, so no low-o
 
 from __future__ import annotations
 
+import hashlib
 import math
 import secrets
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from quorank.errors import require, require_range
-from quorank.kernels.arrays import Integers, Uint32s, Uint64s
+from quorank.kernels.arrays import Integers, Uint32s
 from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import Purpose, key_of, philox
 
 UNIT = "one occurrence of one term in one document"
 """Unit of privacy of everything that parties release about their documents."""
@@ -32,14 +32,8 @@ _32 = np.uint64(32)
 _RANGE = np.uint64(4294967296)
 
 
-class Stream(Protocol):
-    """Source of random 32-bit words."""
-
-    def words(self, count: int) -> Uint32s: ...
-
-
 class SystemStream:
-    """Stream for deployment: the key stream of ChaCha20 under a random key that is not kept.
+    """Source of random 32-bit words: the key stream of ChaCha20 under a random key that is not kept.
 
     With a given `key`, which must be secret and used for nothing else, the same noise can be drawn again.
     """
@@ -53,21 +47,12 @@ class SystemStream:
         return np.frombuffer(self._encryptor.update(bytes(4 * count)), dtype=np.uint32)
 
 
-class AddressedStream:
-    """Stream for simulation: addressed draws. Anybody with the seed can remove the noise."""
+class AddressedStream(SystemStream):
+    """Stream for simulation, whose key is its address. Anybody with the seed can remove the noise."""
 
     def __init__(self, seed: int, *, round_: int = 0, client: int = 0, interaction: int = 0) -> None:
-        self._key = key_of(seed, Purpose.ANSWER)
-        self._address = (round_, client, interaction)
-        self._block = 0
-
-    def words(self, count: int) -> Uint32s:
-        """Return the next words."""
-        blocks = -(-count // 4)
-        out = np.empty(4 * blocks, dtype=np.uint32)
-        _fill(self._key, self._block, *self._address, out)
-        self._block += blocks
-        return out[:count]
+        address = f"{seed} {round_} {client} {interaction}".encode()
+        super().__init__(hashlib.blake2b(address, digest_size=32, person=b"quorank noise").digest())
 
 
 def scale_for(sensitivity: int, epsilon: float) -> Fraction:
@@ -81,7 +66,7 @@ def scale_for(sensitivity: int, epsilon: float) -> Fraction:
     return scale
 
 
-def draw_noise(stream: Stream, scale: Fraction, count: int) -> Integers:
+def draw_noise(stream: SystemStream, scale: Fraction, count: int) -> Integers:
     """Draw `count` independent integers with this scale."""
     out = np.empty(count, dtype=np.int64)
     filled, words = 0, np.empty(0, dtype=np.uint32)
@@ -94,13 +79,6 @@ def draw_noise(stream: Stream, scale: Fraction, count: int) -> Integers:
 
 
 # ---------------------------------------------------------------- compiled
-
-
-@kernel
-def _fill(key: Uint64s, block: int, round_: int, client: int, interaction: int, out: Uint32s) -> None:
-    for i in range(len(out) // 4):
-        a, b, c, d = philox(block + i, interaction, client, round_, key[0], key[1])
-        out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3] = a, b, c, d
 
 
 @kernel

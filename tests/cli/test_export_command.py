@@ -11,7 +11,7 @@ from command_line import Quorank
 from exported_rankers import saved_ranker
 
 from quorank.files.atomic import sha256
-from quorank.files.manifest import read_manifest, write_manifest
+from quorank.files.documents import read_manifest, write_manifest
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from quorank.export import TARGETS
 from quorank.export.comparison import Comparison, compare_scores
 from quorank.export.directory import check_vectors, read_export, vectors_of, write_export
 from quorank.files.atomic import sha256
-from quorank.files.manifest import read_manifest, write_manifest
+from quorank.files.documents import read_manifest, write_manifest
 
 MODELS = {
     "onnx": "model.onnx",

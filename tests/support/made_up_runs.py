@@ -14,7 +14,7 @@ import pytest
 
 from quorank.experiments import run_directory as finished_run
 from quorank.files.atomic import sha256
-from quorank.files.manifest import write_manifest
+from quorank.files.documents import write_manifest
 
 MakeRun = Callable[..., Path]
 

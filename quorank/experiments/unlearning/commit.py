@@ -23,8 +23,7 @@ from quorank.experiments import run_directory as storage
 from quorank.experiments.kept_updates import read_kept
 from quorank.files.atomic import write_whole
 from quorank.files.codec import Length, Range
-from quorank.files.documents import json_bytes, parse_json, read_json
-from quorank.files.manifest import MANIFEST, digest_of, read_manifest
+from quorank.files.documents import MANIFEST, digest_of, json_bytes, parse_json, read_json, read_manifest
 
 NOTE = storage.REBUILT[1]
 PENDING = "pending"

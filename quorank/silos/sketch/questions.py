@@ -33,7 +33,7 @@ import numpy as np
 
 from quorank.errors import require, require_choice, require_range
 from quorank.kernels.arrays import Int8s, Int32s, Integers
-from quorank.silos.discrete_laplace import UNIT, AddressedStream, Stream, draw_noise, scale_for
+from quorank.silos.discrete_laplace import UNIT, AddressedStream, SystemStream, draw_noise, scale_for
 from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.search.attack import AttackOutcome, compare_pairs
@@ -136,20 +136,20 @@ class KeyedBlocks:
 # ---------------------------------------------------------------- noise
 
 
-def one_sample_noise(documents: Integers, epsilon: float, stream: Stream) -> Integers:
+def one_sample_noise(documents: Integers, epsilon: float, stream: SystemStream) -> Integers:
     """Draw eq. 5's Ñ, as published: one discrete Laplace number of scale 1/ε for all cells of a document."""
     different, which = np.unique(documents, return_inverse=True)
     return draw_noise(stream, scale_for(1, epsilon), len(different))[which]
 
 
-def strict_table(table: Int32s, epsilon: float, stream: Stream) -> Int32s:
+def strict_table(table: Int32s, epsilon: float, stream: SystemStream) -> Int32s:
     """Add noise to every cell of a document's (z, w) sketch, empty ones included."""
     noise = draw_noise(stream, scale_for(len(table) + 1, epsilon), table.size)
     noisy = np.clip(table + noise.reshape(table.shape), -MOST_OCCURRENCES, MOST_OCCURRENCES)
     return np.asarray(noisy, dtype=np.int32)
 
 
-def strict_lengths(lengths: Integers, rows: int, epsilon: float, stream: Stream) -> Integers:
+def strict_lengths(lengths: Integers, rows: int, epsilon: float, stream: SystemStream) -> Integers:
     """Add the noise of a cell of a sketch of z rows to each length."""
     return np.asarray(lengths + draw_noise(stream, scale_for(rows + 1, epsilon), len(lengths)))
 

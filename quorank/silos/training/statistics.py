@@ -19,13 +19,13 @@ import numpy as np
 
 from quorank.kernels.arrays import Integers, Uint32s
 from quorank.privacy.secure_sum.in_process import secure_sum
-from quorank.silos.discrete_laplace import AddressedStream, Stream, draw_noise, scale_for
+from quorank.silos.discrete_laplace import AddressedStream, SystemStream, draw_noise, scale_for
 from quorank.silos.hashing import Hashing
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.training.lists import Statistics
 from quorank.text import FieldStatistics, Index, pooled
 
-Streams = Callable[[int], Stream]
+Streams = Callable[[int], SystemStream]
 """Noise of a field's tables, by the field's number."""
 
 NOISE = 1 << 21  # in the addresses of the noise in tables
