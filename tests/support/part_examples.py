@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 from quorank.data.partition import PARTITIONS, Assigned, Clicks, Even, LabelSplit, LogUsers, Preferences, Quantity
@@ -56,8 +58,6 @@ from quorank.privacy import (
 from quorank.rankers import MLP, RANKERS, Linear, Trees
 from quorank.search.sources import SOURCES, ChromiumSource, FilesSource, FirefoxSource, MailSource
 from quorank.users import CLICK_MODELS, Cascade, LoggedClicks, PositionBased, TrustBias, UserBrowsing
-
-NAN, INF = float("nan"), float("inf")
 
 FAMILIES: dict[str, Family[Any]] = {
     "rankers": RANKERS,
@@ -228,143 +228,73 @@ EXAMPLES: dict[str, list[Any]] = {
     ],
 }
 
-REFUSED: list[tuple[str, dict[str, Any]]] = [
-    ("rankers", {"kind": "mlp", "hidden": 0}),
-    ("rankers", {"kind": "mlp", "hidden": True}),
-    ("rankers", {"kind": "mlp", "start": "one"}),
-    ("rankers", {"kind": "mlp", "start_scale": 2.0}),
-    ("rankers", {"kind": "linear", "start": "zero"}),
-    ("rankers", {"kind": "linear", "start": {"1": NAN}}),
-    ("rankers", {"kind": "linear", "start_scale": "rule"}),
-    ("rankers", {"kind": "mlp", "activation": "tanh"}),
-    ("users", {"kind": "cascade", "preset": "lazy"}),
-    ("users", {"kind": "cascade", "grades": 4}),
-    ("users", {"kind": "cascade", "click": [0.0, 0.5, 1.0]}),
-    ("users", {"kind": "cascade", "stop": [0.0, 0.5, 1.0]}),
-    ("users", {"kind": "cascade", "click": [0.0, 0.5, 1.1], "stop": [0.0, 0.0, 0.0]}),
-    ("users", {"kind": "cascade", "click": [0.0, NAN, 1.0], "stop": [0.0, 0.0, 0.0]}),
-    ("users", {"kind": "position", "eta": -0.5}),
-    ("users", {"kind": "position", "eta": "1"}),
-    ("users", {"kind": "position", "click": [2.0]}),
-    ("users", {"kind": "trust-bias", "eta": -1.0}),
-    ("users", {"kind": "trust-bias", "relevance": [0.0, 1.5]}),
-    ("users", {"kind": "trust-bias", "epsilon_plus": []}),
-    ("users", {"kind": "trust-bias", "epsilon_minus": [-0.1]}),
-    ("users", {"kind": "user-browsing", "preset": "lazy"}),
-    ("users", {"kind": "user-browsing", "click": [2.0]}),
-    ("learners", {"kind": "pdgd", "eta": 0.0}),
-    ("learners", {"kind": "pdgd", "eta": NAN}),
-    ("learners", {"kind": "pdgd", "eta": True}),
-    ("learners", {"kind": "pdgd", "step": "epoch"}),
-    ("learners", {"kind": "pdgd", "temperature": 0.0}),
-    ("learners", {"kind": "pdgd", "window": 0}),
-    ("learners", {"kind": "pdgd", "share": 0.0}),
-    ("learners", {"kind": "counterfactual", "eta": 0.0}),
-    ("learners", {"kind": "counterfactual", "clip": 0.0}),
-    ("learners", {"kind": "counterfactual", "share": -0.1}),
-    ("learners", {"kind": "counterfactual", "power": -1.0}),
-    ("learners", {"kind": "counterfactual", "reach": 0}),
-    ("learners", {"kind": "counterfactual", "propensities": [1.0, 0.0]}),
-    ("learners", {"kind": "counterfactual", "estimator": "guess"}),
-    ("learners", {"kind": "dbgd", "delta": 0.0}),
-    ("learners", {"kind": "mgd", "candidates": 0}),
-    ("learners", {"kind": "mgd", "alpha": 0.0}),
-    ("learners", {"kind": "mgd", "winner": "all"}),
-    ("learners", {"kind": "pairrank", "eta": 0.0}),
-    ("learners", {"kind": "pairrank", "alpha": 0.0}),
-    ("learners", {"kind": "pairrank", "ridge": 0.0}),
-    ("learners", {"kind": "evolution", "sigma": 0}),
-    ("learners", {"kind": "evolution", "metric": "map"}),
-    ("privacies", {"kind": "randomised-response", "p": 0.0}),
-    ("privacies", {"kind": "randomised-response", "p": NAN}),
-    ("privacies", {"kind": "randomised-response", "per": "round"}),
-    ("privacies", {"kind": "gaussian", "epsilon": 0.0}),
-    ("privacies", {"kind": "gaussian", "delta": 0.0}),
-    ("privacies", {"kind": "gaussian", "clip": 0.0}),
-    ("privacies", {"kind": "gaussian", "noise_multiplier": 0.0}),
-    ("privacies", {"kind": "gaussian", "quantile": 1.0}),
-    ("privacies", {"kind": "gaussian", "clip_rate": 0.0}),
-    ("privacies", {"kind": "gaussian", "accountant": "moments"}),
-    ("privacies", {"kind": "gaussian", "sum": "secure", "quantile": 0.5}),
-    ("privacies", {"kind": "gaussian", "dropouts": 0.1}),
-    ("privacies", {"kind": "gaussian", "sum": "secure", "dropouts": 0.9}),
-    ("privacies", {"kind": "secure-sum", "clip": 0.0}),
-    ("privacies", {"kind": "secure-sum", "dropouts": -0.1}),
-    ("privacies", {"kind": "published", "epsilon": -1.0}),
-    ("privacies", {"kind": "published", "sensitivity": 0.0}),
-    ("privacies", {"kind": "published", "clip": 0.3}),
-    ("privacies", {"kind": "signs", "p": 0.5}),
-    ("privacies", {"kind": "signs", "size": 0.0}),
-    ("participations", {"kind": "poisson", "rate": 0.0}),
-    ("participations", {"kind": "sampled", "cohort": 0}),
-    ("participations", {"kind": "arrivals", "enough": 0}),
-    ("participations", {"kind": "arrivals", "enough": 5, "least": 6}),
-    ("participations", {"kind": "arrivals", "least": 0}),
-    ("participations", {"kind": "arrivals", "minutes": 0.0}),
-    ("participations", {"kind": "arrivals", "minutes": INF}),
-    ("participations", {"kind": "arrivals", "most": 0}),
-    ("participations", {"kind": "arrivals", "rest": -1}),
-    ("participations", {"kind": "arrivals", "rate": 0.0}),
-    ("participations", {"kind": "arrivals", "spread": -0.1}),
-    ("participations", {"kind": "arrivals", "period": 0.5}),
-    ("participations", {"kind": "arrivals", "amplitude": 1.0}),
-    ("participations", {"kind": "arrivals", "zones": 1.5}),
-    ("rankers", {"kind": "trees", "leaves": 1}),
-    ("rankers", {"kind": "trees", "trees": -1}),
-    ("learners", {"kind": "lambdamart", "eta": 0.0}),
-    ("learners", {"kind": "lambdamart", "depth": 0}),
-    ("learners", {"kind": "lambdamart", "bins": 1}),
-    ("learners", {"kind": "lambdamart", "least_hessian": -1.0}),
-    ("learners", {"kind": "lambdamart", "sigmoid": 0.0}),
-    ("learners", {"kind": "lambdamart", "truncation": 0}),
-    ("learners", {"kind": "lambdamart", "batch": 2}),
-    ("learners", {"kind": "lambdamart", "clip": 0.0}),
-    ("learners", {"kind": "lambdamart", "propensities": [0.0]}),
-    ("learners", {"kind": "lambdamart", "exploration": 0.0}),
-    ("learners", {"kind": "pdgd", "proximal": -1.0}),
-    ("aggregations", {"kind": "krum", "byzantine": -1}),
-    ("aggregations", {"kind": "trimmed-mean", "byzantine": -1}),
-    ("aggregations", {"kind": "median", "byzantine": 1.5}),
-    ("aggregations", {"kind": "nearest-neighbour-mixing", "history": 1.0}),
-    ("aggregations", {"kind": "spectral-filter", "history": 1.0}),
-    ("personalisations", {"kind": "offset", "rate": 0.0}),
-    ("personalisations", {"kind": "offset", "decay": 1.0}),
-    ("partitions", {"kind": "labels", "per_client": 0}),
-    ("partitions", {"kind": "labels", "shared": 1.0}),
-    ("partitions", {"kind": "labels", "shared": NAN}),
-    ("partitions", {"kind": "quantity", "shared": 0.1}),
-    ("partitions", {"kind": "preferences", "overlap": 1.5}),
-    ("partitions", {"kind": "quantity", "counts": []}),
-    ("partitions", {"kind": "clicks", "model": "dice"}),
-    ("partitions", {"kind": "users", "least": 0}),
-    ("partitions", {"kind": "users", "together": 0}),
-    ("partitions", {"kind": "users", "minutes": 0.0}),
-    ("partitions", {"kind": "users", "order": "alphabetical"}),
-    ("partitions", {"kind": "assigned", "clients": []}),
-    ("attacks", {"kind": "clicks", "clients": 0}),
-    ("attacks", {"kind": "fang", "knowledge": "none"}),
-    ("attacks", {"kind": "fang", "against": "mean"}),
-    ("attacks", {"kind": "sign-flip", "z": NAN}),
-    ("attacks", {"kind": "inner-product", "factor": 0.0}),
-    ("attacks", {"kind": "min-max", "direction": "mean"}),
-    ("attacks", {"kind": "mimic", "victim": "last"}),
-    ("attacks", {"kind": "tailored", "against": "theta"}),
-    ("servers", {"kind": "add", "step": 0.0}),
-    ("servers", {"kind": "add", "step": NAN}),
-    ("servers", {"kind": "add", "average": -11.0}),
-    ("servers", {"kind": "add", "average": 1.0, "among": [0.0, 0.0]}),
-    ("servers", {"kind": "add", "average": 1.0, "shrink": -1.0}),
-    ("servers", {"kind": "add", "shrink": 1.0}),
-    ("servers", {"kind": "add", "among": [0.0]}),
-    ("servers", {"kind": "momentum", "beta": 1.0}),
-    ("servers", {"kind": "momentum", "step": -1.0}),
-    ("servers", {"kind": "adam", "beta1": 1.0}),
-    ("servers", {"kind": "adam", "beta2": 1.5}),
-    ("servers", {"kind": "adam", "tiny": 0.0}),
-    ("servers", {"kind": "adam", "step": 0}),
-    ("sources", {"kind": "folder", "path": ""}),
-    ("sources", {"kind": "folder", "ignore": "*.log"}),
-    ("sources", {"kind": "mail", "path": ""}),
-    ("sources", {"kind": "firefox", "path": ""}),
-    ("sources", {"kind": "chromium", "path": 5}),
-]
+_REFUSED = """
+rankers mlp: hidden = 0 | hidden = true | start = "one" | start_scale = 2.0 | activation = "tanh"
+rankers linear: start = "zero" | start = { 1 = nan } | start_scale = "rule"
+rankers trees: leaves = 1 | trees = -1
+users cascade: preset = "lazy" | grades = 4 | click = [0.0, 0.5, 1.0] | stop = [0.0, 0.5, 1.0]
+users cascade: click = [0.0, 0.5, 1.1]; stop = [0.0, 0.0, 0.0] | click = [0.0, nan, 1.0]; stop = [0.0, 0.0, 0.0]
+users position: eta = -0.5 | eta = "1" | click = [2.0]
+users trust-bias: eta = -1.0 | relevance = [0.0, 1.5] | epsilon_plus = [] | epsilon_minus = [-0.1]
+users user-browsing: preset = "lazy" | click = [2.0]
+learners pdgd: eta = 0.0 | eta = nan | eta = true | step = "epoch" | temperature = 0.0 | window = 0 | share = 0.0
+learners pdgd: proximal = -1.0
+learners counterfactual: eta = 0.0 | clip = 0.0 | share = -0.1 | power = -1.0 | reach = 0 | propensities = [1.0, 0.0]
+learners counterfactual: estimator = "guess"
+learners dbgd: delta = 0.0
+learners mgd: candidates = 0 | alpha = 0.0 | winner = "all"
+learners pairrank: eta = 0.0 | alpha = 0.0 | ridge = 0.0
+learners evolution: sigma = 0 | metric = "map"
+learners lambdamart: eta = 0.0 | depth = 0 | bins = 1 | least_hessian = -1.0 | sigmoid = 0.0 | truncation = 0
+learners lambdamart: batch = 2 | clip = 0.0 | propensities = [0.0] | exploration = 0.0
+privacies randomised-response: p = 0.0 | p = nan | per = "round"
+privacies gaussian: epsilon = 0.0 | delta = 0.0 | clip = 0.0 | noise_multiplier = 0.0 | quantile = 1.0
+privacies gaussian: clip_rate = 0.0 | accountant = "moments" | sum = "secure"; quantile = 0.5 | dropouts = 0.1
+privacies gaussian: sum = "secure"; dropouts = 0.9
+privacies secure-sum: clip = 0.0 | dropouts = -0.1
+privacies published: epsilon = -1.0 | sensitivity = 0.0 | clip = 0.3
+privacies signs: p = 0.5 | size = 0.0
+aggregations krum: byzantine = -1
+aggregations trimmed-mean: byzantine = -1
+aggregations median: byzantine = 1.5
+aggregations nearest-neighbour-mixing: history = 1.0
+aggregations spectral-filter: history = 1.0
+participations poisson: rate = 0.0
+participations sampled: cohort = 0
+participations arrivals: enough = 0 | enough = 5; least = 6 | least = 0 | minutes = 0.0 | minutes = inf | most = 0
+participations arrivals: rest = -1 | rate = 0.0 | spread = -0.1 | period = 0.5 | amplitude = 1.0 | zones = 1.5
+servers add: step = 0.0 | step = nan | average = -11.0 | average = 1.0; among = [0.0, 0.0]
+servers add: average = 1.0; shrink = -1.0 | shrink = 1.0 | among = [0.0]
+servers momentum: beta = 1.0 | step = -1.0
+servers adam: beta1 = 1.0 | beta2 = 1.5 | tiny = 0.0 | step = 0
+personalisations offset: rate = 0.0 | decay = 1.0
+partitions labels: per_client = 0 | shared = 1.0 | shared = nan
+partitions quantity: shared = 0.1 | counts = []
+partitions preferences: overlap = 1.5
+partitions clicks: model = "dice"
+partitions users: least = 0 | together = 0 | minutes = 0.0 | order = "alphabetical"
+partitions assigned: clients = []
+attacks clicks: clients = 0
+attacks fang: knowledge = "none" | against = "mean"
+attacks sign-flip: z = nan
+attacks inner-product: factor = 0.0
+attacks min-max: direction = "mean"
+attacks mimic: victim = "last"
+attacks tailored: against = "theta"
+sources folder: path = "" | ignore = "*.log"
+sources mail: path = ""
+sources firefox: path = ""
+sources chromium: path = 5
+"""
+"""Family and kind, and values of fields (TOML) that the part refuses, separated by bars."""
+
+
+def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
+    for line in _REFUSED.strip().splitlines():
+        part, _, values = line.partition(": ")
+        family, kind = part.split()
+        for fields in values.split(" | "):
+            yield family, {"kind": kind} | tomllib.loads(fields.replace("; ", "\n"))
+
+
+REFUSED = list(_refused())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
-from heuristic_examples import chain, linear
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -23,6 +23,23 @@ from quorank.tuning.heuristics.firefox import FIREFOX
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 from quorank.tuning.rules import Count, GradientRelease, SignRelease
+
+
+def linear(rows: np.ndarray, items: Any) -> np.ndarray:
+    """A score that is Σ w_k x_k; items have a column `x`."""
+    return np.asarray(rows @ items.x.T)
+
+
+def chain(size: int, *, lower: float = -10.0, upper: float = 10.0, step: float = 100.0, by: float = 0.0) -> Heuristic:
+    """w0 ≥ w1 + by ≥ …, with wide steps."""
+    start = [upper - k * max(by, 0.0) for k in range(size)]
+    return Heuristic(
+        "chain",
+        tuple(Weight(f"w{k}", start[k], lower, upper, step) for k in range(size)),
+        tuple(Order(f"w{k}", f"w{k + 1}", by) for k in range(size - 1)),
+        linear,
+    )
+
 
 SHIPPED = {heuristic.name: heuristic for heuristic in (FRECENCY, FIREFOX, DECAY_FRECENCY)}
 TREE = Heuristic(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heuristic_examples import firefox_by_hand, frecency_by_hand, loss_by_hand
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -24,6 +23,35 @@ from quorank.tuning.histories.generated import LAST, Suggestions
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import differences, ends, gradients, losses, mean_loss_and_accuracy, places
 from quorank.tuning.searches import Listed
+
+
+def frecency_by_hand(weights: np.ndarray, items: Any, x: int) -> float:
+    """|S_x|/|T_x| · Σ recency(v)·type(v), §4."""
+    total = 0.0
+    for v in range(int(items.sampled[x])):
+        kind = int(items.type[x, v])
+        total += weights[int(items.recency[x, v])] * weights[5 + (kind if kind < 3 else 3)]
+    return float(items.visits[x]) / float(items.sampled[x]) * total
+
+
+def firefox_by_hand(weights: np.ndarray, items: Any, x: int) -> float:
+    """The formula with 22 weights, visit by visit."""
+    cuts, buckets = weights[:4], weights[4:9]
+    bookmark = 9 + 4
+    if items.sampled[x] == 0:
+        return float(buckets[0] * weights[9 + 10 if items.bookmarked[x] else 9 + 11] / 100.0)
+    points = 0.0
+    for v in range(int(items.sampled[x])):
+        age = items.age[x, v]
+        bucket = next((k for k in range(4) if age <= cuts[k]), 4)
+        bonus = weights[int(items.bonus[x, v])] + (weights[bookmark] if items.bookmarked[x] else 0.0)
+        points += buckets[bucket] * bonus / 100.0
+    return float(items.visits[x] / items.sampled[x] * points)
+
+
+def loss_by_hand(scores: np.ndarray, chosen: int, margin: float) -> float:
+    """Σ_{j ≠ i} max(0, f(x_j) + Δ − f(x_i)), §5.2."""
+    return sum(max(0.0, scores[j] + margin - scores[chosen]) for j in range(len(scores)) if j != chosen)
 
 
 def page(visits: int, buckets: list[int], types: list[int]) -> tuple[int, list[int], list[int]]:
