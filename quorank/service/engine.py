@@ -136,16 +136,12 @@ class PlayedService:
 
     def tend(self) -> None:
         """Start missing processes; stop the run after too many deaths."""
-        now = time.monotonic()
         for child in self.children:
-            if child.exit_code() is not None:
+            if child.tend() is not None:
                 self._deaths[child.name] = self._deaths.get(child.name, 0) + 1
-                child.schedule_restart(now)
                 if self._deaths[child.name] >= DEATHS:
                     reason = f"{child.name} of the service ended {DEATHS} times in a round"
                     raise Stopped(self.done, self.rounds, reason)
-            if child.is_due(now):
-                child.start()
 
     def play(self, coordinator: Coordinator) -> Report:
         """Play a round through the service; wait for a store that is away."""

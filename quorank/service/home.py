@@ -171,13 +171,13 @@ class Home:
 
         return Experiment.read(read_experiment_file(self.path / EXPERIMENT))
 
-    def _secret(self, name: str) -> bytes:
+    def _secret(self, name: str, least: int = SECRET_BYTES) -> bytes:
         try:
             content = (self.path / name).read_bytes()
         except OSError:
             content = b""
         sentence = "missing or damaged; restore it from a copy, or make a new folder"
-        require(len(content) == SECRET_BYTES, "file.damaged", sentence, f"{self.path / name}")
+        require(least <= len(content) <= SECRET_BYTES, "file.damaged", sentence, f"{self.path / name}")
         return content
 
     @property
@@ -201,12 +201,7 @@ class Home:
     @property
     def token(self) -> str:
         """Token of the operator, for dashboard and metrics."""
-        try:
-            found = (self.path / TOKEN).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            found = ""
-        require(len(found) >= 20, "file.damaged", "missing or damaged; restore it from a copy", f"{self.path / TOKEN}")
-        return found
+        return self._secret(TOKEN, 20).decode("ascii", "replace")
 
     @property
     def authority(self) -> bytes:

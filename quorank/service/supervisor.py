@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
 
 from quorank.errors import BadInput
 from quorank.files.atomic import write_whole
@@ -39,11 +38,6 @@ READY_SECONDS, START_SECONDS = 30.0, 60.0
 """Time limits on the start of a worker and of a whole service."""
 FIRST_PAUSE, LONGEST_PAUSE, YOUNG = 0.2, 10.0, 30.0
 """Seconds before a restart, at first and at most, and age below which a child died young."""
-
-
-class _State(TypedDict):
-    process: int
-    state: str
 
 
 @dataclass(eq=False)
@@ -77,10 +71,6 @@ class ServiceProcess:
                 os.close(descriptor)
         self._born, self.ready = time.monotonic(), self.listener is None
 
-    def is_due(self, now: float) -> bool:
-        """Return whether it must be started now."""
-        return self.process is None and now >= self._due
-
     def check_ready(self) -> None:
         """Read from the pipe whether it accepts requests."""
         if not self.ready and self._pipe >= 0:
@@ -91,11 +81,17 @@ class ServiceProcess:
         """Return its exit code once it has ended."""
         return None if self.process is None else self.process.poll()
 
-    def schedule_restart(self, now: float) -> None:
-        """Set the time of the next start of a process that has ended."""
-        young = now - self._born < YOUNG
-        self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2.0 * self._pause)) if young else FIRST_PAUSE
-        self.process, self.ready, self._due = None, False, now + self._pause
+    def tend(self) -> int | None:
+        """Start it when it is due; returns the exit code of one that has ended, and schedules its next start."""
+        self.check_ready()
+        now, code = time.monotonic(), self.exit_code()
+        if code is not None:
+            young = now - self._born < YOUNG
+            self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2.0 * self._pause)) if young else FIRST_PAUSE
+            self.process, self.ready, self._due = None, False, now + self._pause
+        elif self.process is None and now >= self._due:
+            self.start()
+        return code
 
 
 class Supervisor:
@@ -116,11 +112,10 @@ class Supervisor:
             signal.signal(number, self._stop)
         try:
             while not self.stopping:
-                now = time.monotonic()
                 for child in (*self.workers, self.holder):
-                    self._tend(child, now)
-                if now - self._looked > CERTIFICATE_SECONDS:
-                    self._looked = now
+                    self._tend(child)
+                if time.monotonic() - self._looked > CERTIFICATE_SECONDS:
+                    self._looked = time.monotonic()
                     self._tend_certificate()
                     rotate(self.home.path / LOG)
                 self._write("running" if all(worker.ready for worker in self.workers) else "starting")
@@ -132,23 +127,15 @@ class Supervisor:
     def _stop(self, number: int, frame: object) -> None:
         self.stopping = True
 
-    def _tend(self, child: ServiceProcess, now: float) -> None:
-        child.check_ready()
-        code = child.exit_code()
-        if code is not None:
-            if child is self.holder and code == 0 and not self.stay:
-                self.stopping = True
-            self._note(child, "ended", code=code)
-            child.schedule_restart(now)
-        if child.is_due(now) and not self.stopping:
-            child.start()
-            self._note(child, "started")
-
-    def _note(self, child: ServiceProcess, what: str, **facts: object) -> None:
-        if child is self.holder:
-            self._log.write(f"holder_{what}", **facts)
-        else:
-            self._log.write(f"worker_{what}", worker=self.workers.index(child), **facts)
+    def _tend(self, child: ServiceProcess) -> None:
+        before, code = child.process, child.tend()
+        ended = code is not None
+        if child is self.holder and code == 0 and not self.stay:
+            self.stopping = True
+        if ended or child.process is not before:
+            facts = {} if child is self.holder else {"worker": self.workers.index(child)}
+            kind, what = "holder" if child is self.holder else "worker", "ended" if ended else "started"
+            self._log.write(f"{kind}_{what}", **facts, **({"code": code} if ended else {}))
 
     def _certificate_stamp(self) -> tuple[int, ...]:
         """Return a value that changes when a file of the certificate does."""
@@ -253,30 +240,18 @@ def start_service(home: Home, *options: str, stays: bool = True) -> subprocess.P
         )
     finally:
         os.close(descriptor)
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        if _is_running(home, child.pid):
-            return child
-        if child.poll() is not None:
-            with (home.path / LOG).open("rb") as log:
-                log.seek(begun)
-                lines = log.read().decode(errors="replace").splitlines()
-            errors = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
-            if errors:
-                raise BadInput("coordinator.not-started", errors[-1])
-            sentence = f"the service did not start; see {home.path / LOG}"
-            raise BadInput("coordinator.not-started", sentence, f"{home.path}")
+    end, sentence = time.monotonic() + START_SECONDS, f"the service did not start; see {home.path / LOG}"
+    while time.monotonic() < end and child.poll() is None:
+        with contextlib.suppress(BadInput):
+            found = read_json(home.path / STATE)
+            if (found.get("process"), found.get("state")) == (child.pid, "running"):
+                return child
         time.sleep(0.1)
-    sentence = f"the service is not up after {START_SECONDS:g} s; see {home.path / LOG}"
-    raise BadInput("coordinator.not-started", sentence, f"{home.path}")
-
-
-def _is_running(home: Home, process: int) -> bool:
-    try:
-        found = read_json(home.path / STATE, _State)
-    except BadInput:
-        return False
-    return bool(found["process"] == process and found["state"] == "running")
+    with (home.path / LOG).open("rb") as log:
+        log.seek(begun)
+        lines = log.read().decode(errors="replace").splitlines()
+    errors = [line.removeprefix("quorank: ") for line in lines if line.startswith("quorank: ")]
+    raise BadInput("coordinator.not-started", errors[-1] if errors else sentence, f"{home.path}")
 
 
 def main() -> None:

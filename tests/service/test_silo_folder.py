@@ -62,34 +62,32 @@ def test_an_experiment_file_says_what_the_group_agrees_on() -> None:
     assert type(found).read(json.loads(json.dumps(found.table()))) == found, "terms survive their table"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "silo.parties: is missing"),
-        ('[silo]\nparties = "a, b"\n', "line 2: silo.parties: expected a list"),
-        ('[silo]\nparties = ["a"]\n', "2 to 64 parties, got 1"),
-        ('[silo]\nparties = ["a", "a"]\n', "occurs twice"),
-        ('[silo]\nparties = ["a", "b c"]\n', "b c"),
-        ('[silo]\nparties = ["a", "b"]\nlabeled = 3\n', "line 3: silo.labeled: unknown key"),
-        ('[silo]\nparties = ["a", "b"]\nlabelled = 0\n', "line 3: silo.labelled: expected numbers"),
-        ('[silo]\nparties = ["a", "b"]\n[training]\nkind = "round-robin"\n', "line 4: training.kind: unknown training"),
-        ('[silo]\nparties = ["a", "b"]\n[protocol]\nquestions = 9\n', "line 3: protocol: unknown section"),
-        ('[silo]\nparties = ["a", "b"]\nstatistics_epsilon = 0\n', "line 3: silo.statistics_epsilon: must be"),
-        ('[silo]\nparties = ["a", "b"]\n[text]\nlanguage = "germann"\n', "line 4: text.language: unknown language"),
-        ('[silo]\nparties = ["a", "b"]\n[ranking]\ndepth = 0\n', "depth: must be at least 1"),
-        (
-            '[silo]\nparties = ["a", "b"]\n[ranking]\nevidence = ["luck"]\n',
-            "line 4: ranking.evidence.0: expected one of",
-        ),
-        ('[silo]\nparties = ["a", "b"]\n[data]\nsource = "x"\n', "line 3: data: unknown section"),
-        ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: must be"),
-        ('seed = "x"\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: expected an integer"),
-    ],
+GROUP = '[silo]\nparties = ["a", "b"]\n'
+MISTAKES = (
+    ("", "silo.parties: is missing"),
+    ('[silo]\nparties = "a, b"\n', "line 2: silo.parties: expected a list"),
+    ('[silo]\nparties = ["a"]\n', "2 to 64 parties, got 1"),
+    ('[silo]\nparties = ["a", "a"]\n', "occurs twice"),
+    ('[silo]\nparties = ["a", "b c"]\n', "b c"),
+    (GROUP + "labeled = 3\n", "line 3: silo.labeled: unknown key"),
+    (GROUP + "labelled = 0\n", "line 3: silo.labelled: expected numbers"),
+    (GROUP + '[training]\nkind = "round-robin"\n', "line 4: training.kind: unknown training"),
+    (GROUP + "[protocol]\nquestions = 9\n", "line 3: protocol: unknown section"),
+    (GROUP + "statistics_epsilon = 0\n", "line 3: silo.statistics_epsilon: must be"),
+    (GROUP + '[text]\nlanguage = "germann"\n', "line 4: text.language: unknown language"),
+    (GROUP + "[ranking]\ndepth = 0\n", "depth: must be at least 1"),
+    (GROUP + '[ranking]\nevidence = ["luck"]\n', "line 4: ranking.evidence.0: expected one of"),
+    (GROUP + '[data]\nsource = "x"\n', "line 3: data: unknown section"),
+    ('seed = -1\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: must be"),
+    ('seed = "x"\n[silo]\nparties = ["a", "b"]\n', "line 1: seed: expected an integer"),
 )
-def test_mistakes_in_the_file_are_sentences_with_their_place(text: str, words: str) -> None:
-    with pytest.raises(BadInput) as refusal:
-        group(text)
-    assert words in str(refusal.value) and str(refusal.value).startswith("group.toml")
+
+
+def test_mistakes_in_the_file_are_sentences_with_their_place() -> None:
+    for text, words in MISTAKES:
+        with pytest.raises(BadInput) as refusal:
+            group(text)
+        assert words in str(refusal.value) and str(refusal.value).startswith("group.toml")
 
 
 def test_the_shipped_file_holds_the_defaults() -> None:

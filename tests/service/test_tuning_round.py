@@ -10,16 +10,15 @@ import pytest
 from fleets import sent
 from postgresql_server import empty_database
 from refusals import refused
-from tuned_fleets import TunedFleet, field_of, rehearsed
+from tuned_fleets import TunedFleet, rehearsed
 
 from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.service.holders.tuning import STUDY, VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.service.store.sql_store import HolderLost
-from quorank.tuning.field import FieldTuning, TuningTerms, read_field_tuning, read_task, study_reply
+from quorank.tuning.field import TuningTerms, read_field_tuning, read_task, study_reply
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model
 from quorank.tuning.rules import ImmediateGuard, SignRelease, Stable
-from quorank.tuning.simulation import Tuning
 from quorank.tuning.studies.analysis import PrivateMeans
 from quorank.tuning.studies.study import Study
 
@@ -90,28 +89,6 @@ def test_what_cannot_count_leaves_its_place_to_others(tmp_path: Path) -> None:
     assert service.version.learned and not service.version.refused
 
 
-def test_terms_that_devices_agree_to_are_read_back(tmp_path: Path) -> None:
-    study = Study("spring", {"treatment": 0.5, "control": 0.5}, epsilon=2.0)
-    field = field_of(Tuning(closing=Stable()), study=study, answers=10)
-    file = tmp_path / "tuning.json"
-    file.write_text(json.dumps(field.table()))
-    assert FieldTuning.read(file).table() == field.table()
-    file.write_text(json.dumps(field.table() | {"iterations": "9"}))
-    with refused("file.damaged"):
-        FieldTuning.read(file)
-    terms = field.terms("run")
-    assert TuningTerms.read(json.loads(json.dumps(terms.table()))) == terms
-    assert terms.private_means == PrivateMeans(Study("spring", study.arms, epsilon=2.0), 2.0)
-    for changes in (
-        {"release": "Signs()"}, {"margin": float("nan")}, {"parameters": 3}, {"study": {}}, {"heuristic": {}},
-        {"release": "__import__('os')"}, {"rounds": -1},
-    ):  # fmt: skip
-        with refused("terms.malformed"):
-            TuningTerms.read(json.loads(json.dumps(terms.table())) | changes)
-    with refused("terms.other-kind"):
-        TuningTerms.read({"kind": "round"})
-
-
 def test_devices_of_a_control_are_not_learned_from_and_their_figures_are_compared(tmp_path: Path) -> None:
     tuning, _ = rehearsed(4, 1)
     study = Study("spring", {"treatment": 0.5, "control": 0.5}, epsilon=4.0)
@@ -168,7 +145,7 @@ def test_who_leaves_is_let_go_at_once(tmp_path: Path) -> None:
     assert service.version.learned and fleet.store.admitted() == [1, 2, 3, 4]
 
 
-def test_the_operators_file(tmp_path: Path) -> None:
+def test_the_operators_file_and_the_terms_of_devices(tmp_path: Path) -> None:
     file = tmp_path / "tune.toml"
     file.write_text(
         'heuristic = "decay"\niterations = 9\noptimiser = "adam"\nclosing = { kind = "stable" }\n'
@@ -183,6 +160,17 @@ def test_the_operators_file(tmp_path: Path) -> None:
     home = TuningHome.make(tmp_path / "folder", found, settings_of("run", found, address="127.0.0.1:9092"))
     again = TuningHome.open(home.path).tuning
     assert again.table() == found.table() and again.coordinator.optimiser == found.optimiser
+    terms = found.terms("run")
+    table = json.loads(json.dumps(terms.table()))
+    assert TuningTerms.read(table) == terms and terms.private_means is not None
+    for changes in (
+        {"release": "Signs()"}, {"margin": float("nan")}, {"parameters": 3}, {"study": {}}, {"heuristic": {}},
+        {"release": "__import__('os')"}, {"rounds": -1},
+    ):  # fmt: skip
+        with refused("terms.malformed"):
+            TuningTerms.read(table | changes)
+    with refused("terms.other-kind"):
+        TuningTerms.read({"kind": "round"})
     for text, code in (
         ("iterations = 0", "value.out-of-range"), ("iteration = 1", "part.unknown-key"), ("x = [", "tuning.not-toml"),
         ("answers = 5", "study.no-epsilon"),

@@ -195,12 +195,9 @@ class Intake:
             raise BadInput("request.method", "this call is not made with this method")
         headers = requests.headers_of(scope["headers"])
         address = self._address(scope, headers)
-        self.traffic.enter(address)
-        try:
+        with self.traffic.request(address):
             query: bytes = scope.get("query_string", b"")
             return await handler(Asked(scope["method"], path, query.decode("latin-1"), headers, address, receive))
-        finally:
-            self.traffic.leave(address)
 
     def _address(self, scope: Scope, headers: Mapping[str, str]) -> str:
         """Return the client's address; of X-Forwarded-For only the proxy's own entry counts, and only behind a proxy."""

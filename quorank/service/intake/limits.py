@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 import time
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,27 +41,24 @@ class IntakeTraffic:
         self, enrolments: int = 60, per_address: int = REQUESTS_PER_ADDRESS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._enrolments, self._per_address, self._clock = enrolments, per_address, clock
-        self._open: dict[str, int] = {}
-        self._count = self._bytes = 0
+        self._open, self._count, self._bytes = Counter[str](), 0, 0
         self._enrolled: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address → (time, enrolments by then)
 
-    def enter(self, address: str) -> None:
-        """Count a request until `leave`; reject it where there are too many."""
+    @contextmanager
+    def request(self, address: str) -> Iterator[None]:
+        """Count a request while it is answered; reject it where there are too many."""
         require(self._count < REQUESTS, "service.busy", _BUSY)
-        mine = self._open.get(address, 0)
         sentence = "this address has too many requests under way; wait for their answers"
-        require(mine < self._per_address, "request.too-many", sentence)
-        self._open[address] = mine + 1
+        require(self._open[address] < self._per_address, "request.too-many", sentence)
+        self._open[address] += 1
         self._count += 1
-
-    def leave(self, address: str) -> None:
-        """End a request."""
-        mine = self._open.get(address, 0) - 1
-        self._count -= 1
-        if mine > 0:
-            self._open[address] = mine
-        else:
-            self._open.pop(address, None)
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
 
     @contextmanager
     def body(self, length: int) -> Iterator[None]:
@@ -122,39 +119,27 @@ class ConnectionGuard:
         while True:
             time.sleep(LOOK_SECONDS)
             with suppress(OSError):
-                self.look()
+                if len(list(_DESCRIPTORS.iterdir())) > self._per_address + OWN_FILES:
+                    self.look()
+
+    def connections(self) -> list[tuple[int, str, int]]:
+        """Return descriptor and peer (address, port) of all open connections to the port."""
+        found = []
+        for path in _DESCRIPTORS.iterdir():
+            with suppress(OSError, IndexError, ValueError), _socket(int(path.name)) as one:
+                if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockname()[1] == self._port:
+                    address, port = one.getpeername()[:2]
+                    found.append((int(path.name), str(address), int(port)))
+        return found
 
     def look(self) -> int:
         """Look once; returns the number of closed connections."""
-        numbers = _descriptors()
-        if len(numbers) <= self._per_address + OWN_FILES:
-            self._since.clear()
-            return 0
-        now, held, before = self._clock(), defaultdict(list), self._since
-        self._since = {}
-        for number in numbers:
-            found = self._peer(number)
-            if found is not None:
-                key = (number, *found)
-                self._since[key] = before.get(key, now)
-                held[network_of(found[0])].append(key)
-        closed = 0
-        for keys in held.values():
-            keys.sort(key=self._since.__getitem__)
-            closed += sum(self._disconnect(*key) for key in keys[: max(0, len(keys) - self._per_address)])
-        return closed
-
-    def count(self) -> int:
-        """Return the number of open connections."""
-        return sum(self._peer(number) is not None for number in _descriptors())
-
-    def _peer(self, number: int) -> tuple[str, int] | None:
-        """Return (address, port) of the peer if the descriptor is a connection to our port."""
-        with suppress(OSError, IndexError, ValueError), _socket(number) as one:
-            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockname()[1] == self._port:
-                address, port = one.getpeername()[:2]
-                return str(address), int(port)
-        return None
+        now, held = self._clock(), defaultdict(list)
+        self._since = {key: self._since.get(key, now) for key in self.connections()}
+        for key in sorted(self._since, key=self._since.__getitem__):
+            held[network_of(key[1])].append(key)
+        too_many = [key for keys in held.values() for key in keys[: max(0, len(keys) - self._per_address)]]
+        return sum(self._disconnect(*key) for key in too_many)
 
     def _disconnect(self, number: int, address: str, port: int) -> bool:
         """Shut a connection down if the descriptor still is that one."""
@@ -175,10 +160,6 @@ def stop_accepting(listener: int) -> None:
         unreachable.listen(1)
         unreachable.setblocking(False)
         os.dup2(unreachable.fileno(), listener, inheritable=False)
-
-
-def _descriptors() -> list[int]:
-    return [int(path.name) for path in _DESCRIPTORS.iterdir()]
 
 
 def _socket(number: int) -> socket.socket:

@@ -77,7 +77,7 @@ async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
         if sys.platform == "linux":
             stop_accepting(descriptor)
             end = loop.time() + DRAIN_SECONDS
-            while loop.time() < end and guard.count():
+            while loop.time() < end and guard.connections():
                 await asyncio.sleep(0.05)
         server.stop()  # type: ignore[no-untyped-call]
 
