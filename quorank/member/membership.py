@@ -323,18 +323,20 @@ class ClientPins(Pins):
     def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
         """Return the claimed identities if none has changed, and pin those that are new."""
         named = {f"{client}": key for client, key in claims.items()}
-        _require(claims, "no-identities", "the coordinator names no members of the sum")
-        _require(claims.get(mine) == own, "identity", "the coordinator claims another identity for this device")
+        _require(claims, "secure-sum.no-identities", "the coordinator names no members of the sum")
+        _require(
+            claims.get(mine) == own, "secure-sum.identity", "the coordinator claims another identity for this device"
+        )
         few = max(claims) < self.clients and 2 * least > len(claims)
-        _require(few, "too-many", "the coordinator names more clients than the run has")
+        _require(few, "secure-sum.too-many", "the coordinator names more clients than the run has")
         apart = len({*claims.values()}) == len(claims)
-        _require(apart, "identity", "the coordinator claims one identity for several clients")
+        _require(apart, "secure-sum.identity", "the coordinator claims one identity for several clients")
         changed = self.changed(named)
         what = (
             f"clients {', '.join(changed)} have another identity than before: their devices were set up again, or the "
             "coordinator has put its own keys in their place"
         )
-        _require(not changed, "identity", what)
+        _require(not changed, "secure-sum.identity", what)
         self.pin(named)
         return dict(claims)
 
@@ -343,4 +345,4 @@ def _require(ok: object, code: str, what: str) -> None:
     """Refuse a secure sum, and log why."""
     if not ok:
         logging.getLogger(__name__).warning("a secure sum was rejected: %s", what)
-        raise BadInput(f"secure-sum.{code}", f"{what}; this device refuses")
+        raise BadInput(code, f"{what}; this device refuses")

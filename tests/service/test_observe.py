@@ -16,13 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import coordinator_of, simulator_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import quorank
-from quorank.federation.coordinator import RoundLimits
-from quorank.federation.reply import Reply, encode_reply
 from quorank.service.dashboard.event_log import (
     EVENTS,
     OTHER,
@@ -115,30 +112,6 @@ def test_plain_numbers_stay_what_they_are(value) -> None:
         assert found is None
     else:
         assert type(found) is type(value) and found == pytest.approx(value, rel=1e-8)
-
-
-def test_each_refusal_of_the_coordinator_has_its_code(tiny_collection) -> None:
-    simulator = simulator_of(tiny_collection)
-    coordinator = coordinator_of(simulator, RoundLimits(max_norm=10.0))
-    size = simulator.simulation.parameters
-    good = Reply("run", 0, 0, np.zeros(size), 3)
-    found = [coordinator.receive(good).code]
-    coordinator.plan()
-    assert coordinator.receive(good).accepted
-    change = {
-        "reply.other-run": {"run": "another"}, "reply.round-not-begun": {"round": 1},
-        "reply.not-in-cohort": {"client": 77}, "reply.shape": {"release": np.zeros(size + 1)},
-        "reply.not-finite": {"release": np.full(size, np.nan)}, "reply.weight": {"interactions": 400},
-        "reply.norm": {"release": np.full(size, 100.0)}, "reply.replayed": {"client": 0},
-    }  # fmt: skip
-    for values in change.values():
-        fields = {"run": "run", "round": 0, "client": 1, "release": np.zeros(size), "interactions": 3} | values
-        found.append(coordinator.receive(Reply(**fields)).code)
-    found.append(coordinator.receive(SECRET.encode()).code)
-    head = encode_reply(good)
-    found.append(coordinator.receive(head[:5] + b"\x63\x00" + head[7:]).code)
-    assert found == ["reply.no-open-round", *change, "reply.malformed", "reply.protocol"]
-    assert coordinator.refused == dict.fromkeys(found, 1)
 
 
 @given(st.text(alphabet="aZ0-._ \n/", max_size=50) | st.text())

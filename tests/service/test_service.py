@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -172,34 +171,6 @@ def test_a_full_disk_and_a_store_that_is_away_are_waited_for(devices, expected, 
     assert service.coordinator.done and devices.store.document("ranker.json") == expected
     assert len(devices.outcomes) == CLIENTS * ROUNDS
     assert "disk_back" in devices.events() and "checkpoint_failed" in devices.log.getvalue()
-
-
-def test_a_service_from_yesterday_s_backup(devices, runner) -> None:
-    """Members do not answer again what they have answered; the round ends at its deadline with who is left, and says so."""
-    rounds = []
-    service = devices.service(stop=lambda: len(rounds) == 2)
-    closed = service.closed
-    service.closed = lambda report: (
-        rounds.append(closed(report))
-        or (len(rounds) == 1 and shutil.copy(devices.folder / "service.sqlite", devices.folder / "yesterday"))
-    )
-    devices.store.database.execute("PRAGMA journal_mode = DELETE")
-    service.play(stay=False)
-    assert service.coordinator.state.round == 2
-    devices.store.close()
-    for file in devices.folder.glob("service.sqlite*"):
-        file.unlink()
-    shutil.copy(devices.folder / "yesterday", devices.folder / "service.sqlite")
-    after = Devices(devices.home, runner, {one for one in devices.answered if one[0] != 2 or one[2] == 0})
-    assert after.service().coordinator.state.round == 1
-    after.store.release()
-    home = devices.home
-    home.change(Settings("spring", 46, "search.example.org:9092", deadline=100.0, least=0.3))
-    after.play()
-    assert [report.participants for report in after.service().coordinator.reports] == [3, 1, 3]
-    closed = [event for event in after.store.events() if event["code"] == "round_closed"]
-    assert [(event["round"], event["replies"], event["cohort"]) for event in closed][1] == (2, 1, 3)
-    assert all(not outcome.code for _, outcome in after.outcomes)
 
 
 def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) -> None:

@@ -9,8 +9,6 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from pathlib import Path
 import pytest
 from postgresql_server import empty_database
 from real_services import RealService, free_port, is_alive, listening_sockets, real_service, until
-from signed_calls import Caller, folder_of, reply_of
+from signed_calls import Caller, reply_of
 
 from quorank.protocol.certificates import Authority
 from quorank.service.home import Home
@@ -221,16 +219,6 @@ def test_a_new_certificate_is_handed_over_without_a_lost_request(service: RealSe
     assert service.children("worker") == workers and all(map(is_alive, workers))
     (service.home.path / "server.pem").write_bytes(good)
     assert service.call("GET", "/healthz").status in (200, 503)
-
-
-def test_two_services_on_one_folder_or_port(service: RealService, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "quorank.service.supervisor"]
-    again = subprocess.run([*words, str(service.home.path)], capture_output=True, text=True, timeout=30)
-    assert again.returncode == 2 and f"runs already (process {service.pid})" in again.stderr
-    same = {"port": service.home.settings.port, "address": service.home.settings.address}
-    other = RealService(folder_of(tmp_path / "other", **same))
-    again = subprocess.run([*words, str(other.home.path)], capture_output=True, text=True, timeout=30)
-    assert again.returncode == 2 and "cannot listen there" in again.stderr
 
 
 def test_children_end_with_their_supervisor_however_it_ends(tmp_path: Path) -> None:
