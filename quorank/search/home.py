@@ -51,9 +51,14 @@ class SearchHome:
     @classmethod
     def open(cls, folder: Path | str | None = None) -> SearchHome:
         """Open a folder, by default that of this account, and make it private; a missing one is created."""
-        chosen = default_folder() if folder is None else Path(folder)
-        make_private_folder(chosen)
-        return cls(chosen.absolute())
+        if folder is None:
+            from platformdirs import user_data_path
+
+            folder = user_data_path("quorank", appauthor=False) / "search"
+            sentence = "this account has no home folder; choose one with --home"
+            require(folder.is_absolute(), "folder.no-home", sentence, f"{folder}")
+        make_private_folder(Path(folder))
+        return cls(Path(folder).absolute())
 
     def settings(self) -> SearchSettings:
         """Read the settings; without a file, the defaults."""
@@ -76,13 +81,3 @@ class SearchHome:
         """
         with ProcessLock(self.folder / WRITING).hold(BUSY):
             yield
-
-
-def default_folder() -> Path:
-    """Return the search folder of this account, below the system's data folder ($XDG_DATA_HOME/quorank on Linux)."""
-    from platformdirs import user_data_path
-
-    folder = user_data_path("quorank", appauthor=False) / "search"
-    sentence = "this account has no home folder; choose one with --home"
-    require(folder.is_absolute(), "folder.no-home", sentence, f"{folder}")
-    return folder

@@ -8,7 +8,7 @@ the present one on the person's own past choices first, and used only if it is n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from quorank.search.ranking.shipped_ranker import shipped_parameters
 
 if TYPE_CHECKING:
     from quorank.member import Client
-    from quorank.member.private_store import PrivateStore
     from quorank.member.sync import SyncReport
 
 FOLDER = "device"
@@ -140,28 +139,17 @@ class TakingPart:
                 self._client = None
 
     def status(self) -> dict[str, Any] | None:
-        """Return the status of the device; None without one."""
+        """Return the status of the device, also while another process runs it; None without one."""
         from quorank.member.client import device_status
-
-        return self._read(device_status)
-
-    def log(self) -> dict[str, Any]:
-        """Return all releases, and the times at which consent was given or withdrawn."""
-        from quorank.member.client import device_log
-
-        return self._read(device_log) or {"releases": [], "consent": []}
-
-    def _read(self, read: Callable[[PrivateStore], dict[str, Any]]) -> dict[str, Any] | None:
-        """Read the device's store, also while another process runs the device; return None without a device."""
         from quorank.member.private_store import PrivateStore
 
         with self._mutex:
             if not self.joined:
                 return None
             if self._client is not None:
-                return read(self.client.store)
+                return device_status(self._client.store)
             with PrivateStore(self.folder, owner=False) as store:
-                return read(store)
+                return device_status(store)
 
     def close(self) -> None:
         """Close the device's file."""

@@ -53,7 +53,7 @@ def test_clicks_end_in_rounds_and_no_text_leaves(tmp_path: Path) -> None:
 
     for person in told["persons"]:
         with PersonalSearch.open(out / "persons" / person["name"] / "search") as search:
-            releases = search.membership.log()["releases"]
+            releases = search.membership.client.log()["releases"]
             choices, trials = search.history.choices(), search.history.trials()
         assert len(releases) == person["releases"] >= status.rounds
         assert [one["round"] for one in releases] == [*range(1, len(releases) + 1)]

@@ -12,7 +12,7 @@ words as written; for the features its occurrences are those of the stems of its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +20,10 @@ import numpy as np
 from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.search.index.likeness import FEATURES, bm25, likeness
-from quorank.search.index.postings import TermHash
 from quorank.search.index.query import Clause, SearchQuery
-from quorank.search.index.reading import LoadedRows, SegmentReader, TermPostings, field_statistics
+from quorank.search.index.reading import SegmentReader, TermPostings, field_statistics
 from quorank.text.features import FieldCounts, FieldStatistics, pair_features
 from quorank.text.index import picked
-from quorank.text.tokens import Tokeniser
 
 EXACT, BEGINNING, ALL_WORDS, SOME_WORDS = range(4)
 NO_BAND = 4
@@ -44,28 +42,27 @@ SHORTEST_TYPO, LONG_WORD = 4, 8
 """Letters of the shortest word that may have a typo, and of one that may have two."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SearchCandidates:
     """Documents of a query, best first, in columns; row i belongs to document ids[i]."""
 
     ids: Integers
     bands: Integers
-    scores: Doubles = field(repr=False)  # BM25 of title and body
-    features: Doubles = field(repr=False)  # (documents, 16) in the order of FEATURE_NAMES
-    modified: Doubles = field(repr=False)  # Unix seconds
-    sources: Integers = field(repr=False)  # ids of the sources
-    kinds: tuple[str, ...] = field(repr=False)  # kinds of the sources
-    keys: tuple[str, ...] = field(repr=False)
-    paths: tuple[str, ...] = field(repr=False)
-    depths: Integers = field(repr=False)  # number of folders of a path
-    names: tuple[str, ...] = field(repr=False)
-    titles: tuple[str, ...] = field(repr=False)
-    visits: tuple[tuple[float, ...], ...] = field(repr=False)
-    visit_counts: Integers = field(repr=False)
-    title_is_query: Booleans = field(repr=False)
-    first_match: Integers = field(repr=False)  # position in title and body of the first term; −1 without one
-    likeness: Doubles = field(repr=False)  # to the first results (`likeness`)
-    match_span: Integers = field(repr=False)  # words from the first to the last term; 0 without one
+    scores: Doubles  # BM25 of title and body
+    features: Doubles  # (documents, 16) in the order of FEATURE_NAMES
+    modified: Doubles  # Unix seconds
+    sources: Integers  # ids of the sources
+    kinds: tuple[str, ...]  # kinds of the sources
+    keys: tuple[str, ...]
+    paths: tuple[str, ...]
+    depths: Integers  # number of folders of a path
+    names: tuple[str, ...]
+    titles: tuple[str, ...]
+    visits: tuple[tuple[float, ...], ...]
+    title_is_query: Booleans
+    first_match: Integers  # position in title and body of the first term; −1 without one
+    likeness: Doubles  # to the first results (`likeness`)
+    match_span: Integers  # words from the first to the last term; 0 without one
     found: int = 0  # number of documents in any band
     near: tuple[str, ...] = ()  # words of names that replaced a mistyped one
 
@@ -80,36 +77,17 @@ class _Column(NamedTuple):
     title: TermPostings
 
 
-class CandidateFinder:
-    """Search over the segments of one index."""
-
-    def __init__(self, reader: SegmentReader, tokeniser: Tokeniser, term_hash: TermHash) -> None:
-        self.reader, self.tokeniser, self.hash = reader, tokeniser, term_hash
-        self._name_words: tuple[LoadedRows, list[str]] | None = None  # with the rows for which they were read
-
-    def find(self, query: SearchQuery, limit: int) -> SearchCandidates:
-        """Return the first documents of a query."""
-        require_range("limit", limit, least=1)
-        return _OneSearch(self, query).run(limit)
-
-    def hashes(self, words: Sequence[str]) -> list[int]:
-        """Return the hashes of the terms of some words; stop words have none."""
-        return [self.hash(term) for term in dict.fromkeys(self.tokeniser.terms([*words])) if term]
-
-    def words_of_names(self) -> list[str]:
-        """Return the words of all names."""
-        loaded = self.reader.loaded
-        if self._name_words is None or self._name_words[0] is not loaded:
-            keys = self.reader.fetch("SELECT name_key FROM documents")
-            self._name_words = (loaded, sorted({word for (key,) in keys for word in key.split()}))
-        return self._name_words[1]
+def find_candidates(reader: SegmentReader, query: SearchQuery, limit: int) -> SearchCandidates:
+    """Return the first documents of a query."""
+    require_range("limit", limit, least=1)
+    return _OneSearch(reader, query).run(limit)
 
 
 class _OneSearch:
     """Search: bands of all rows, and the postings of its terms."""
 
-    def __init__(self, finder: CandidateFinder, query: SearchQuery) -> None:
-        self.finder, self.reader, self.query = finder, finder.reader, query
+    def __init__(self, reader: SegmentReader, query: SearchQuery) -> None:
+        self.reader, self.query = reader, query
         self.key = " ".join(query.plain_words)
         self.loaded = self.reader.refresh()
         self.allowed = self._allowed()
@@ -143,7 +121,7 @@ class _OneSearch:
             wanted = [number for number, kind, name in known if {kind.casefold(), name.casefold()} & {*query.sources}]
             allowed &= np.isin(columns["source"], wanted)
         if query.types:
-            types = [self.finder.hash(f"type:{ending}") for ending in query.types]
+            types = [self.reader.hash(f"type:{ending}") for ending in query.types]
             allowed &= np.isin(columns["type"], np.array(types, np.uint64))
         if query.after is not None:
             allowed &= columns["modified"] >= query.after
@@ -180,12 +158,12 @@ class _OneSearch:
         if clause.required or clause.kind == "prefix":
             return False
         begun = clause.kind == "typed" and len(clause.words[0]) < SHORTEST_PREFIX
-        return begun or not self.finder.hashes(clause.words)
+        return begun or not self.reader.hashes(clause.words)
 
     def _matched(self, clause: Clause) -> Booleans:
         """Return (rows,) the documents that match a clause."""
         matched = np.zeros(len(self.bands), dtype=bool)
-        hashes = self.finder.hashes(clause.words) if clause.kind in ("word", "typed") else []
+        hashes = self.reader.hashes(clause.words) if clause.kind in ("word", "typed") else []
         for part in ("body", "name") if clause.field == "any" else (clause.field,):
             for postings in self.reader.postings(part, *hashes):
                 matched[postings.rows] = True
@@ -198,15 +176,15 @@ class _OneSearch:
     def _columns_of(self, clause: Clause, matched: Booleans) -> list[_Column]:
         """Return the postings for the features of a clause: one column for each term."""
         if clause.kind in ("word", "phrase"):
-            terms = [term for term in self.finder.tokeniser.terms([*clause.words]) if term]
-            return [self._column([self.finder.hash(term)]) for term in terms]
+            terms = [term for term in self.reader.tokeniser.terms([*clause.words]) if term]
+            return [self._column([self.reader.hash(term)]) for term in terms]
         word = clause.words[0]
         completions = self.reader.fetch(
             "SELECT term FROM vocabulary WHERE term >= ? AND term < ? ORDER BY doc DESC, term LIMIT ?",
             word, _upper_bound(word), COMPLETIONS if len(word) >= SHORTEST_PREFIX else 0,
         )  # fmt: skip
         words = [*(completion for (completion,) in completions), *([word] if clause.kind == "typed" else [])]
-        return [_Column(*(postings.within(matched) for postings in self._column(self.finder.hashes(words))))]
+        return [_Column(*(postings.within(matched) for postings in self._column(self.reader.hashes(words))))]
 
     def _column(self, hashes: Sequence[int]) -> _Column:
         return _Column(*(TermPostings.union(self.reader.postings(part, *hashes)) for part in _Column._fields))
@@ -232,8 +210,8 @@ class _OneSearch:
         """Add documents whose name contains nearly one of some words, as band 3; return those words of names."""
         taken: list[str] = []
         for word in words:
-            near = near_words(word, self.finder.words_of_names())[:MOST_NEAR]
-            found = [postings.rows for postings in self.reader.postings("name", *self.finder.hashes(near))]
+            near = near_words(word, self.reader.name_words())[:MOST_NEAR]
+            found = [postings.rows for postings in self.reader.postings("name", *self.reader.hashes(near))]
             rows = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
             rows = rows[self.allowed[rows]]
             if len(rows):
@@ -284,14 +262,12 @@ class _OneSearch:
         columns = self.loaded.columns
         ids = columns["id"][chosen]
         fetched = self.reader.fetch(
-            "SELECT documents.id, kind, key, path, title, documents.name, visits, visit_count, title_key FROM documents"
+            "SELECT documents.id, kind, key, path, title, documents.name, visits, title_key FROM documents"
             f" JOIN sources ON sources.id = source WHERE documents.id IN ({','.join(map(str, ids.tolist()))})"
         )
         by_id = {row[0]: row[1:] for row in fetched}
         described: list[tuple[Any, ...]] = [by_id[number] for number in ids.tolist()]
-        kinds, keys, paths, titles, names, visits, visit_counts, title_keys = (
-            zip(*described, strict=True) if described else [()] * 8
-        )
+        kinds, keys, paths, titles, names, visits, title_keys = zip(*described, strict=True) if described else [()] * 7
         firsts = [picked(body.rows, body.firsts, chosen, -1) for body, _ in self.columns]
         places = np.array(firsts, dtype=np.int64).reshape(len(self.columns), len(chosen))
         beyond = np.iinfo(np.int64).max
@@ -311,10 +287,9 @@ class _OneSearch:
             names=names,
             titles=titles,
             visits=tuple(tuple(np.frombuffer(blob, "<f8").tolist()) if blob else () for blob in visits),
-            visit_counts=np.array(visit_counts, dtype=np.int64),
             title_is_query=np.array([bool(self.key) and title == self.key for title in title_keys], dtype=bool),
             first_match=np.where(last >= 0, first, -1),
-            likeness=likeness(chosen, scores, self.reader, self.finder.tokeniser, self.finder.hash),
+            likeness=likeness(chosen, scores, self.reader),
             match_span=np.where(last >= 0, last - first + 1, 0),
             found=found,
             near=near,

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from quorank.kernels.arrays import Doubles, Integers, Uint64s
-from quorank.search.index.postings import TermHash
 from quorank.search.index.reading import SegmentReader, field_statistics
 from quorank.text.collection import Document
 from quorank.text.features import Features, FieldStatistics, bm25_robertson
@@ -46,18 +45,16 @@ def likely_terms(texts: Sequence[str], scores: Sequence[float], tokeniser: Token
     return likely
 
 
-def likeness(
-    rows: Integers, scores: Doubles, reader: SegmentReader, tokeniser: Tokeniser, term_hash: TermHash
-) -> Doubles:
+def likeness(rows: Integers, scores: Doubles, reader: SegmentReader) -> Doubles:
     """Compute (documents,) the likeness of documents, by their rows and BM25, to those with the highest BM25."""
     out, columns = np.zeros(len(rows)), reader.loaded.columns
     first = np.lexsort((columns["id"][rows], -scores))[:DOCUMENTS]
     first = first[scores[first] > 0.0]
     if not len(first):
         return out
-    likely = likely_terms(_beginnings(columns["id"][rows[first]], reader), scores[first].tolist(), tokeniser)
+    likely = likely_terms(_beginnings(columns["id"][rows[first]], reader), scores[first].tolist(), reader.tokeniser)
     terms = sorted(likely)
-    hashes = np.array([term_hash(term) for term in terms], dtype=np.uint64)
+    hashes = np.array([reader.hash(term) for term in terms], dtype=np.uint64)
     best, _ = telling_terms(np.array([likely[term] for term in terms]), _idf(reader, hashes), TERMS)
     postings = reader.postings("body", *hashes[best].tolist())
     known = field_statistics("body", postings, reader.loaded)
@@ -73,7 +70,7 @@ def likeness(
 def _idf(reader: SegmentReader, hashes: Uint64s) -> Doubles:
     """(terms,) IDF by the directories of the segments, in which documents that changed count until they are merged."""
     rows = reader.frequencies("body", hashes)
-    counted = FieldStatistics(max(float(len(reader.loaded.table)), 1.0), rows, rows, max(float(rows.sum()), 1.0))
+    counted = FieldStatistics(max(float(len(reader.loaded.alive)), 1.0), rows, rows, max(float(rows.sum()), 1.0))
     return FEATURES.inverse_document_frequency(counted)
 
 

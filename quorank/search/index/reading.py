@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint32s, Uint64s
-from quorank.search.index.postings import CHUNK, FIELDS, POSTING, ROW
+from quorank.search.index.postings import CHUNK, FIELDS, POSTING, ROW, TermHash
 from quorank.text.features import FieldStatistics
+from quorank.text.tokens import Tokeniser
 
-MOST_KEPT = 500_000
-"""Postings kept from one query to the next, 24 bytes each."""
 Fetch = Callable[..., list[tuple[Any, ...]]]
 """Rows of a statement and its values."""
 
@@ -29,8 +28,7 @@ def part_key(segment: int, field: int, number: int) -> int:
     return segment << 28 | field << 24 | number
 
 
-@dataclass(frozen=True, eq=False)
-class TermPostings:
+class TermPostings(NamedTuple):
     """Living rows with a term, ascending, the count of the term in each, and the position of its first occurrence."""
 
     rows: Integers
@@ -40,41 +38,31 @@ class TermPostings:
     @staticmethod
     def joined(parts: Sequence[TermPostings]) -> TermPostings:
         """Concatenate postings."""
-        if len(parts) == 1:
-            return parts[0]
-        nothing = np.zeros(0, dtype=np.int64)
-        rows, firsts = ([getattr(part, name) for part in parts] for name in ("rows", "firsts"))
-        counts = [np.zeros(0), *(part.counts for part in parts)]
-        return TermPostings(*map(np.concatenate, ([nothing, *rows], counts, [nothing, *firsts])))
+        nothing = TermPostings(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+        return TermPostings(*map(np.concatenate, zip(nothing, *parts, strict=True)))
 
     @staticmethod
     def union(parts: Sequence[TermPostings]) -> TermPostings:
         """Join the postings of several terms into those of one: counts add up, the first position is the least."""
-        together = TermPostings.joined(parts)
-        if len(parts) == 1 or not len(together.rows):
-            return together
-        order = np.argsort(together.rows, kind="stable")
-        ordered = together.rows[order]
-        starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        counts, firsts = (
-            np.add.reduceat(together.counts[order], starts),
-            np.minimum.reduceat(together.firsts[order], starts),
-        )
-        return TermPostings(ordered[starts], counts, firsts)
+        rows, counts, firsts = TermPostings.joined(parts)
+        if len(parts) < 2 or not len(rows):
+            return TermPostings(rows, counts, firsts)
+        order = np.argsort(rows, kind="stable")
+        found, starts = np.unique(rows[order], return_index=True)
+        return TermPostings(found, np.add.reduceat(counts[order], starts), np.minimum.reduceat(firsts[order], starts))
 
     def within(self, allowed: Booleans) -> TermPostings:
         """Return the postings of allowed rows."""
         kept = allowed[self.rows]
-        return TermPostings(self.rows[kept], self.counts[kept], self.firsts[kept])
+        return TermPostings(*(column[kept] for column in self))
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedSegment:
+class LoadedSegment(NamedTuple):
     """Rows of a segment, and terms and offsets of each field."""
 
     number: int
     rows: npt.NDArray[Any]
-    directories: tuple[tuple[Uint64s, Uint32s], ...]
+    directories: list[tuple[Uint64s, Uint32s]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,37 +78,29 @@ class LoadedRows:
         return [int(base) for base in np.cumsum([0, *(len(segment.rows) for segment in self.segments)])]
 
     @cached_property
-    def table(self) -> npt.NDArray[Any]:
-        """All rows."""
-        return np.concatenate([np.zeros(0, dtype=ROW), *(segment.rows for segment in self.segments)])
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Contiguous columns of all rows; lengths as floating point numbers."""
+        table = np.concatenate([np.zeros(0, dtype=ROW), *(segment.rows for segment in self.segments)])
+        exact = ("id", "version", "source", "type")
+        return {name: table[name].astype(None if name in exact else np.float64) for name in ROW.names or ()}
 
     @cached_property
     def alive(self) -> Booleans:
         """(rows,) whether each belongs to a document."""
-        return np.asarray(~np.isin(self.table["version"], self.dead))
-
-    @cached_property
-    def documents(self) -> int:
-        """Number of living documents."""
-        return int(self.alive.sum())
-
-    @cached_property
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Contiguous columns of `table`; lengths as floating point numbers."""
-        exact = ("id", "version", "source", "type")
-        names = ROW.names or ()
-        return {name: self.table[name].astype(None if name in exact else np.float64) for name in names}
+        return np.asarray(~np.isin(self.columns["version"], self.dead))
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """Sums of the lengths and of the distinct terms over all documents."""
+        """Number of documents, and sums of their lengths and of their distinct terms."""
         names = [f"{field}_{what}" for field in ("body", "title") for what in ("length", "distinct")]
-        return {name: float(self.table[name][self.alive].sum(dtype=np.int64)) for name in names}
+        return {name: float(self.columns[name][self.alive].sum()) for name in names} | {
+            "documents": float(self.alive.sum())
+        }
 
     @cached_property
     def _by_id(self) -> tuple[Integers, Integers]:
         living = np.flatnonzero(self.alive)
-        ids = self.table["id"][living]
+        ids = self.columns["id"][living]
         order = np.argsort(ids)
         return ids[order], living[order]
 
@@ -132,11 +112,16 @@ class LoadedRows:
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         return np.asarray(rows[at[known[at] == wanted]])
 
+    @cached_property
+    def cached_names(self) -> list[list[str]]:
+        """Words of names, once they were read."""
+        return []
+
 
 def field_statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:
     """Count documents and occurrences of terms in a field by their postings."""
     return FieldStatistics(
-        documents=float(loaded.documents),
+        documents=loaded.totals["documents"],
         document_frequency=np.array([float(len(part.rows)) for part in postings]),
         collection_frequency=np.array([float(part.counts.sum()) for part in postings]),
         collection_length=loaded.totals[f"{name}_length"],
@@ -147,11 +132,9 @@ def field_statistics(name: str, postings: Sequence[TermPostings], loaded: Loaded
 class SegmentReader:
     """Reader of the current segments of a database."""
 
-    def __init__(self, fetch: Fetch) -> None:
-        self.fetch = fetch
+    def __init__(self, fetch: Fetch, tokeniser: Tokeniser, term_hash: TermHash) -> None:
+        self.fetch, self.tokeniser, self.hash = fetch, tokeniser, term_hash
         self._seen: object = None
-        self._kept: dict[tuple[str, int], TermPostings] = {}
-        self._free = MOST_KEPT
         self.loaded = LoadedRows((), np.zeros(0, dtype=np.int64))
 
     def refresh(self) -> LoadedRows:
@@ -161,39 +144,34 @@ class SegmentReader:
             known = {segment.number: segment for segment in self.loaded.segments}
             numbers = sorted(self.numbers("id", "segments").tolist())
             segments = tuple(known.get(number) or self._load(number) for number in numbers)
-            self.loaded = LoadedRows(segments, self.numbers("version", "dead"))
-            self._seen = seen
-            self._kept, self._free = {}, MOST_KEPT
+            self.loaded, self._seen = LoadedRows(segments, self.numbers("version", "dead")), seen
         return self.loaded
+
+    def _load(self, number: int) -> LoadedSegment:
+        rows = np.frombuffer(self.fetch("SELECT rows FROM segments WHERE id = ?", number)[0][0], dtype=ROW)
+        directories = []
+        for field in range(len(FIELDS)):
+            keys = part_key(number, field, 0), part_key(number, field, 1)
+            (terms,), (offsets,) = self.fetch("SELECT content FROM postings WHERE key IN (?, ?) ORDER BY key", *keys)
+            directories.append((np.frombuffer(terms, "<u8"), np.frombuffer(offsets, "<u4")))
+        return LoadedSegment(number, rows, directories)
 
     def numbers(self, column: str, of: str, *values: object) -> Integers:
         """Return a column of integers, joined by SQLite: ten times faster than a row for each."""
         joined = self.fetch(f"SELECT group_concat({column}, ' ') FROM {of}", *values)[0][0]
         return np.fromstring(joined or "", dtype=np.int64, sep=" ")
 
-    def _load(self, number: int) -> LoadedSegment:
-        rows = np.frombuffer(self.fetch("SELECT rows FROM segments WHERE id = ?", number)[0][0], dtype=ROW)
-        directories = []
-        for field in range(len(FIELDS)):
-            terms, offsets = self._parts(part_key(number, field, 0), part_key(number, field, 1))
-            directories.append((np.frombuffer(terms, "<u8"), np.frombuffer(offsets, "<u4")))
-        return LoadedSegment(number, rows, tuple(directories))
+    def hashes(self, words: Sequence[str]) -> list[int]:
+        """Return the hashes of the terms of some words; stop words have none."""
+        return [self.hash(term) for term in dict.fromkeys(self.tokeniser.terms([*words])) if term]
 
-    def _parts(self, first: int, last: int) -> list[bytes]:
-        found = self.fetch("SELECT content FROM postings WHERE key BETWEEN ? AND ? ORDER BY key", first, last)
-        return [content for (content,) in found]
-
-    def postings(self, field: str, *terms: int) -> list[TermPostings]:
-        """Return the postings of terms, by their hashes, over all segments; recent ones are cached."""
-        missing = [term for term in dict.fromkeys(terms) if (field, term) not in self._kept]
-        found = {term: self._kept[field, term] for term in terms if (field, term) in self._kept}
-        for term, read in zip(missing, self._read(field, missing), strict=True):
-            found[term] = read
-            self._free -= len(read.rows)
-            if self._free < 0:
-                self._kept, self._free = {}, MOST_KEPT
-            self._kept[field, term] = read
-        return [found[term] for term in terms]
+    def name_words(self) -> list[str]:
+        """Return the words of all names."""
+        cached = self.loaded.cached_names
+        if not cached:
+            keys = self.fetch("SELECT name_key FROM documents")
+            cached.append(sorted({word for (key,) in keys for word in key.split()}))
+        return cached[0]
 
     def frequencies(self, field: str, terms: Uint64s) -> Doubles:
         """Return (terms,) the number of rows with each term, by its hash; dead rows count until a merge."""
@@ -211,10 +189,8 @@ class SegmentReader:
                 first = offsets[places].astype(np.int64)
                 yield number, first, np.where(known[places] == terms, offsets[places + 1], first)
 
-    def _read(self, field: str, terms: Sequence[int]) -> list[TermPostings]:
-        """Read the postings of some terms, all chunks in one statement."""
-        if not terms:
-            return []
+    def postings(self, field: str, *terms: int) -> list[TermPostings]:
+        """Return the postings of terms, by their hashes, over all segments; all chunks are read in one statement."""
         at, wanted = FIELDS.index(field), list[tuple[int, int, int, int, list[int]]]()
         for number, firsts, lasts in self._places(at, np.array(terms, dtype=np.uint64)):
             for term, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist(), strict=True)):

@@ -9,9 +9,8 @@ missing and are read again. Forgetting does wait.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,7 @@ from quorank.errors import require
 from quorank.files.documents import parse_json
 from quorank.files.private_database import PrivateDatabase
 from quorank.search.home import SearchHome
-from quorank.search.index.candidates import CandidateFinder, SearchCandidates
+from quorank.search.index.candidates import SearchCandidates, find_candidates
 from quorank.search.index.postings import TermHash
 from quorank.search.index.query import SearchQuery
 from quorank.search.index.reading import SegmentReader
@@ -87,7 +86,6 @@ class SearchIndex:
     @classmethod
     def open(cls, folder: Path | str | SearchHome | None = None) -> SearchIndex:
         """Open the index of a search folder, or create an empty one in the language of the folder's settings."""
-        require_full_text_search()
         home = folder if isinstance(folder, SearchHome) else SearchHome.open(folder)
         return cls(home, home.settings().tokeniser())
 
@@ -109,13 +107,13 @@ class SearchIndex:
         return TermHash(self._database.rows("SELECT value FROM facts WHERE name = 'key'")[0][0])
 
     @cached_property
-    def _finder(self) -> CandidateFinder:
-        return CandidateFinder(SegmentReader(self._database.rows), self.tokeniser, self._hash)
+    def _reader(self) -> SegmentReader:
+        return SegmentReader(self._database.rows, self.tokeniser, self._hash)
 
     def find(self, query: SearchQuery, limit: int = 200) -> SearchCandidates:
         """Return the first candidates of a query by (band, BM25, newest, id), with their features."""
         with self.reading():
-            return self._finder.find(query, limit)
+            return find_candidates(self._reader, query, limit)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -285,14 +283,6 @@ class SearchIndex:
         """Admit documents that were forgotten for good with the next scan; return their number."""
         with self._writing() as writer, writer.database.transaction():
             return int(writer.database.database.execute("DELETE FROM forgotten").rowcount)
-
-
-def require_full_text_search() -> None:
-    """Raise BadInput for an SQLite without FTS5."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        found = connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone()
-    sentence = "this Python's SQLite lacks FTS5, which the search needs; install a Python whose SQLite has it"
-    require(found, "sqlite.no-fts5", sentence)
 
 
 def _require_source(writer: IndexWriter, source: int) -> None:

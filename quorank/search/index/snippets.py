@@ -12,6 +12,8 @@ from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
 
 MOST_CHARACTERS = 200_000
 """Searched characters of a document."""
+MOST_MATCHES = 2000
+"""Matches at which a snippet may begin."""
 WORDS = 32
 """Length of a snippet, words."""
 _BEFORE = 6  # words of a snippet before the first match
@@ -47,18 +49,11 @@ def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser, words: int
 
 def _best_window(matches: list[tuple[int, str]], words: int) -> int:
     """Return the first match of the snippet with most distinct terms; the earliest of equals."""
-    best, chosen, last = 0, matches[0][0], 0
-    counts: dict[str, int] = {}
-    for first, (place, term) in enumerate(matches):
-        last = max(last, first)
-        while last < len(matches) and matches[last][0] < place + words - _BEFORE:
-            counts[matches[last][1]] = counts.get(matches[last][1], 0) + 1
-            last += 1
-        different = sum(count > 0 for count in counts.values())
-        if different > best:
-            best, chosen = different, place
-        counts[term] -= 1
-    return chosen
+    different = [
+        len({term for place, term in matches[at : at + words] if place < first + words - _BEFORE})
+        for at, (first, _) in enumerate(matches[:MOST_MATCHES])
+    ]
+    return matches[different.index(max(different))][0]
 
 
 def _pieces(text: str, places: list[tuple[int, int]], start: int, end: int, marked: set[int]) -> Iterator[SnippetPiece]:

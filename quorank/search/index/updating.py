@@ -53,7 +53,9 @@ class SourceUpdate:
         try:
             for item in scan:
                 self._take(item)
-                if self._full():
+                waited = bool(self.waiting) and time.monotonic() - self.waiting > BATCH_SECONDS
+                full = len(self.batch) + len(self.skips) >= BATCH_DOCUMENTS or self.characters >= BATCH_CHARACTERS
+                if waited or full:
                     self._write()
                     if progress is not None:
                         progress(self._numbers())
@@ -99,10 +101,6 @@ class SourceUpdate:
                 self.report.changed += 1
             else:
                 self.report.added += 1
-
-    def _full(self) -> bool:
-        waited = bool(self.waiting) and time.monotonic() - self.waiting > BATCH_SECONDS
-        return waited or len(self.batch) + len(self.skips) >= BATCH_DOCUMENTS or self.characters >= BATCH_CHARACTERS
 
     def _write(self) -> None:
         batch, self.batch, skips, self.skips = self.batch, {}, self.skips, []

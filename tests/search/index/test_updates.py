@@ -13,7 +13,7 @@ from indexed_things import faults, fill, indexed, thing
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.search.home import SearchHome, SearchSettings, default_folder
+from quorank.search.home import SearchHome, SearchSettings
 from quorank.search.index import SearchIndex, UpdateReport, parse_query, updating
 from quorank.search.sources.source import FoundDocument, SkippedDocument, UnchangedDocument
 
@@ -163,6 +163,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 def test_the_usual_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/people/ada")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    assert default_folder() == Path("/people/ada/.local/share/quorank/search")
+    with pytest.raises(OSError, match="ada"):
+        SearchHome.open()
     monkeypatch.setenv("XDG_DATA_HOME", f"{tmp_path}")
     assert SearchHome.open().folder == tmp_path / "quorank" / "search"

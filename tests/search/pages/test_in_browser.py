@@ -296,14 +296,14 @@ def test_a_click_ends_in_a_round_of_a_real_service(chromium: Chromium, service: 
             assert label is not None
             chromium.click(f"#result-{label[0]} .open")
             until(lambda query=query: search.history.choices() and search.history.choices()[-1].query == query)
-        until(lambda: search.membership.log()["releases"], 60.0)
+        until(lambda: search.membership.client.log()["releases"], 60.0)
         until(lambda: any(trial.round >= 1 for trial in search.history.trials()), 60.0)
         store = service.home.store()
         published = store.publication()
         store.close()
         assert published is not None and published.round >= 1, "the round ended, and the next task is out"
         chromium.open(f"{server.address}learned", width=1200)
-        release = search.membership.log()["releases"][0]
+        release = search.membership.client.log()["releases"][0]
         assert release["interactions"] == 2
         row = chromium.value("document.querySelector('#releases tbody tr').innerText")
         assert "roses" in row and "clipped here" in row

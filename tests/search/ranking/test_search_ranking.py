@@ -38,7 +38,6 @@ def found(bands: list[int], **columns: object) -> SearchCandidates:
         "names": ("x",) * n,
         "titles": ("x",) * n,
         "visits": ((),) * n,
-        "visit_counts": np.zeros(n, dtype=np.int64),
         "title_is_query": np.zeros(n, dtype=np.bool_),
         "first_match": np.full(n, -1),
         "likeness": random.random(n) * 5,
