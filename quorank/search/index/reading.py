@@ -54,7 +54,7 @@ class TermPostings(NamedTuple):
     def within(self, allowed: Booleans) -> TermPostings:
         """Return the postings of allowed rows."""
         kept = allowed[self.rows]
-        return TermPostings(*(column[kept] for column in self))
+        return TermPostings(self.rows[kept], self.counts[kept], self.firsts[kept])
 
 
 class LoadedSegment(NamedTuple):
@@ -93,9 +93,8 @@ class LoadedRows:
     def totals(self) -> dict[str, float]:
         """Number of documents, and sums of their lengths and of their distinct terms."""
         names = [f"{field}_{what}" for field in ("body", "title") for what in ("length", "distinct")]
-        return {name: float(self.columns[name][self.alive].sum()) for name in names} | {
-            "documents": float(self.alive.sum())
-        }
+        found = {name: float(self.columns[name][self.alive].sum()) for name in names}
+        return found | {"documents": float(self.alive.sum())}
 
     @cached_property
     def _by_id(self) -> tuple[Integers, Integers]:
@@ -111,11 +110,6 @@ class LoadedRows:
             return np.zeros(0, dtype=np.int64)
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         return np.asarray(rows[at[known[at] == wanted]])
-
-    @cached_property
-    def cached_names(self) -> list[list[str]]:
-        """Words of names, once they were read."""
-        return []
 
 
 def field_statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:
@@ -135,6 +129,7 @@ class SegmentReader:
     def __init__(self, fetch: Fetch, tokeniser: Tokeniser, term_hash: TermHash) -> None:
         self.fetch, self.tokeniser, self.hash = fetch, tokeniser, term_hash
         self._seen: object = None
+        self._names: list[str] | None = None
         self.loaded = LoadedRows((), np.zeros(0, dtype=np.int64))
 
     def refresh(self) -> LoadedRows:
@@ -144,7 +139,8 @@ class SegmentReader:
             known = {segment.number: segment for segment in self.loaded.segments}
             numbers = sorted(self.numbers("id", "segments").tolist())
             segments = tuple(known.get(number) or self._load(number) for number in numbers)
-            self.loaded, self._seen = LoadedRows(segments, self.numbers("version", "dead")), seen
+            self.loaded = LoadedRows(segments, self.numbers("version", "dead"))
+            self._seen, self._names = seen, None
         return self.loaded
 
     def _load(self, number: int) -> LoadedSegment:
@@ -167,11 +163,10 @@ class SegmentReader:
 
     def name_words(self) -> list[str]:
         """Return the words of all names."""
-        cached = self.loaded.cached_names
-        if not cached:
+        if self._names is None:
             keys = self.fetch("SELECT name_key FROM documents")
-            cached.append(sorted({word for (key,) in keys for word in key.split()}))
-        return cached[0]
+            self._names = sorted({word for (key,) in keys for word in key.split()})
+        return self._names
 
     def frequencies(self, field: str, terms: Uint64s) -> Doubles:
         """Return (terms,) the number of rows with each term, by its hash; dead rows count until a merge."""
