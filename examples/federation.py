@@ -18,6 +18,6 @@ for _round in range(50):
     state, report = federation.round(state, simulator.gather(state))
 simulator.close()
 
-[ndcg], [maxrr] = Evaluator(collection.test, Linear()).means([state.theta])
+[ndcg], [maxrr] = Evaluator(collection.test, Linear()).all_means([state.theta])
 print(f"after {state.round} rounds: online nDCG@10 {report.online_ndcg:.3f}, offline {ndcg:.3f}, MaxRR {maxrr:.3f}")
 assert ndcg > 0.6
