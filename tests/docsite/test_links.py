@@ -120,21 +120,6 @@ def test_generated_pages_hold_every_key_verb_and_option() -> None:
     walk(typer.main.get_command(app), ())
 
 
-def test_a_field_without_a_meaning_is_refused() -> None:
-    from dataclasses import dataclass
-
-    from docsite.reference import meaning
-
-    @dataclass(frozen=True)
-    class Given:
-        told: int = 1  # how many there are
-        untold: int = 2
-
-    assert meaning(Given, "told") == "how many there are"
-    with pytest.raises(LookupError, match="untold"):
-        meaning(Given, "untold")
-
-
 ELSEWHERE = {"parts/", "clients/", "utils/clicks.py"}
 """Paths that pages name in data sets, run directories and other people's code."""
 

@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
-from matplotlib.ticker import MaxNLocator
 
-from quorank.reports.panel_svg import panel_svg, ticks, write_picture
+from quorank.reports.panel_svg import panel_svg, write_picture
 from quorank.reports.panels import PALETTE, Curve, Panel
 
 
@@ -57,19 +54,6 @@ def test_points_stand_where_the_numbers_at_the_axes_say(high: float) -> None:
     (band,) = (e for e in root.iter("path") if e.get("fill-opacity"))
     above, below = np.split(np.polyval(y_of, points(band)[:, 1]), 2)
     np.testing.assert_allclose((above - below[::-1]) / 2, shown.runs.std(axis=0, ddof=1), atol=2e-3 * scale)
-
-
-@given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6), most=st.integers(3, 8))
-def test_ticks_are_those_of_matplotlib(low: float, span: float, most: int) -> None:
-    high = low + span
-    exact = span / most / 10 ** np.floor(np.log10(span / most))
-    assume(min(abs(exact - step) for step in (1, 2, 2.5, 5, 10)) > 1e-6)  # where rounding decides
-    theirs = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    edges = np.abs(theirs[:, None] - [low, high]).min(axis=1)
-    assume((edges > 1e-6 * span).all())
-    inside = theirs[(theirs >= low) & (theirs <= high)]
-    assume(len(inside) > 1)
-    np.testing.assert_allclose(ticks(low, high, most), inside, rtol=1e-9, atol=1e-9 * span)
 
 
 def test_one_curve_ends_in_its_value_and_several_in_their_names() -> None:
