@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 from quorank.data.normalisation import read_constants
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
-from quorank.errors import BadInput, brief, require, require_range, suggest
-from quorank.experiments.experiment_file import ExperimentFile
+from quorank.errors import BadInput, brief, require, require_range
+from quorank.experiments.experiment_file import ExperimentFile, check_keys, section_of
 from quorank.federation import (
     AGGREGATIONS,
     PARTICIPATIONS,
@@ -136,9 +136,9 @@ class Experiment:
 
 
 def _read(tables: Mapping[str, Any]) -> Experiment:
-    _check_keys(tables, (*SECTIONS, "seed"))
-    plan = dict(_section(tables, "federation"))
-    _check_keys(plan, FEDERATION_KEYS, "federation.")
+    check_keys(tables, (*SECTIONS, "seed"))
+    plan = dict(section_of(tables, "federation"))
+    check_keys(plan, FEDERATION_KEYS, "federation.")
     own_server = _names_a_step(plan.get("server", {}))
 
     def method(family: Family[P], key: str, default: type[P]) -> P:
@@ -167,7 +167,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     seed = tables.get("seed", 1)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise BadInput("value.wrong-type", f"expected an integer, got {brief(seed)}", "seed")
-    data = _data_source(_section(tables, "data"))
+    data = _data_source(section_of(tables, "data"))
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     try:
         ranker = read_start(ranker, data.normalize)
@@ -180,19 +180,11 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
         CLICK_MODELS.read(tables.get("users", Cascade.kind), "users"),
         federation,
         counts.rounds,
-        decode(EvaluationPlan, _section(tables, "evaluation"), "evaluation"),
+        decode(EvaluationPlan, section_of(tables, "evaluation"), "evaluation"),
         seed,
         partition,
         counts.keep_every,
     )
-
-
-def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], above: str = "") -> None:
-    for key, value in table.items():
-        if key not in known:  # a suggestion takes as long as all the rest of a file
-            what = "section" if isinstance(value, Mapping) and not above else "key"
-            sentence = f"unknown {what} {brief(key)}{suggest(key, known)}; known: {', '.join(known)}"
-            raise BadInput("experiment.unknown-key", sentence, f"{above}{key[:100]}")
 
 
 def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
@@ -226,13 +218,6 @@ class FederationCounts:
     rounds: int = Experiment.rounds  # T, rounds of the run
     client_momentum: float = 0.0  # β: how much of its last update a client carries into the next
     keep_every: int = 0  # Δt, rounds between the updates that clients keep for unlearning; 0 keeps none
-
-
-def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section: Mapping[str, Any] = tables.get(name, {})
-    if not isinstance(section, Mapping):
-        raise BadInput("experiment.not-a-section", f"expected a section [{name}], got {brief(section)}", name)
-    return section
 
 
 def _data_source(table: Mapping[str, Any]) -> DataSource:

@@ -137,6 +137,25 @@ def set_key(tables: dict[str, Any], dotted: str, value: Any) -> None:
     tables[last] = value
 
 
+def check_keys(
+    table: Mapping[str, Any], known: tuple[str, ...], above: str = "", code: str = "experiment.unknown-key"
+) -> None:
+    """Refuse an unknown key of a section, or an unknown section."""
+    for key, value in table.items():
+        if key not in known:  # a suggestion takes as long as all the rest of a file
+            what = "section" if isinstance(value, Mapping) and not above else "key"
+            sentence = f"unknown {what} {brief(key)}{suggest(key, known)}; known: {', '.join(known)}"
+            raise BadInput(code, sentence, f"{above}{key[:100]}")
+
+
+def section_of(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section; an empty one where a file has none."""
+    section: Mapping[str, Any] = tables.get(name, {})
+    if not isinstance(section, Mapping):
+        raise BadInput("experiment.not-a-section", f"expected a section [{name}], got {brief(section)}", name)
+    return section
+
+
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a table by dotted keys: {"a": {"b": 1}} is {"a.b": 1}."""
     flat: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from quorank.errors import BadInput, require, suggest
-from quorank.experiments.experiment_file import ExperimentFile
+from quorank.experiments.experiment_file import ExperimentFile, check_keys, section_of
 from quorank.files.codec import decode
 from quorank.parts import to_table
 from quorank.silos.search.settings import SearchTerms
@@ -48,10 +48,10 @@ def read_group(document: ExperimentFile, run: str) -> SiloTerms:
 
 
 def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
-    _check_keys(tables, (*SECTIONS, "seed"), "section")
-    silo = _section(tables, "silo")
+    check_keys(tables, (*SECTIONS, "seed"), code="key.unknown")
+    silo = section_of(tables, "silo")
     try:
-        _check_keys(silo, (*TERMS, *OWN), "key")
+        check_keys(silo, (*TERMS, *OWN), code="key.unknown")
         require("parties" in silo, "value.missing", 'is missing; name them, such as ["north", "south"]', "parties")
         labelled = silo.get("labelled", [])
         own = {key: silo[key] for key in OWN if key in silo}
@@ -61,10 +61,10 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
         raise error.under("silo") from None
     training = TRAININGS.read(tables.get("training", "prior"), "training")
     parts = {
-        name: decode(part, _with_language(name, _section(tables, section)), section)
+        name: decode(part, _with_language(name, section_of(tables, section)), section)
         for name, (section, part) in ONE_KIND.items()
     }
-    search = decode(SearchTerms, _section(tables, "search"), "search") if "search" in tables else None
+    search = decode(SearchTerms, section_of(tables, "search"), "search") if "search" in tables else None
     content = {"run": run} | {key: silo[key] for key in TERMS if key in silo}
     content |= {"setting": decode(SiloSetting, own | {"training": training} | parts), "search": search}
     if "seed" in tables:
@@ -73,13 +73,6 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
         return decode(SiloTerms, content)
     except BadInput as error:
         raise error if error.where.split(".")[0] in ("seed", "search") else error.under("silo") from None
-
-
-def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-    for key in table:
-        if key not in known:
-            said = f"unknown {what} {key!r}{suggest(key, known)}; known: {', '.join(known)}"
-            raise BadInput("key.unknown", said, key)
 
 
 def _with_language(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,10 +85,3 @@ def _with_language(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
     said = f"unknown language {language!r}{suggest(language, known)}; known: {', '.join(known)}"
     require(language in known, "value.not-a-choice", said, "text.language")
     return to_table(Tokeniser.for_language(language)) | table
-
-
-def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = tables.get(name, {})
-    if not isinstance(section, Mapping):
-        raise BadInput("value.wrong-type", f"expected a section [{name}], got {section!r}", name)
-    return section

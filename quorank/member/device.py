@@ -57,31 +57,19 @@ class PreparedRelease:
 
 
 class Device:
-    """Client.
-
-    Args:
-        store: Private store, with consent and interactions.
-        terms: Agreed terms of the run.
-        seed: Address of the draws of lists; by default from `entropy`.
-        entropy: Source of secret bytes.
-        clock: Seconds since 1970.
-        guard: Rejects rankers for the owner's lists that the owner's own clicks contradict; tasks are answered all the
-            same, since an update is relative to the ranker of its task.
-        plain: Run kernels uncompiled, to the same bits; by default where rankers are small and Numba is not loaded.
-        start: Parameters that show lists before the first task; their interactions count as an older ranker's.
-    """
+    """Client of one run: lists for its user, and replies to tasks."""
 
     def __init__(
         self,
         store: PrivateStore,
         terms: Terms,
         *,
-        seed: int | None = None,
+        seed: int | None = None,  # address of the draws of lists; by default from `entropy`
         entropy: Entropy = os.urandom,
-        clock: Callable[[], float] = time.time,
-        guard: ClickGuard | None = None,
-        plain: bool | None = None,
-        start: Doubles | None = None,
+        clock: Callable[[], float] = time.time,  # seconds since 1970
+        guard: ClickGuard | None = None,  # rejects rankers for the owner's lists; tasks are answered all the same
+        plain: bool | None = None,  # kernels run uncompiled; by default where rankers are small and Numba is not loaded
+        start: Doubles | None = None,  # shows lists before the first task; they count as an older ranker's
     ) -> None:
         self.store, self.terms, self.guard = store, terms, guard
         self.plain = "numba" not in sys.modules and terms.parameters <= MOST_INTERPRETED if plain is None else plain
