@@ -63,7 +63,7 @@ def fed_remove(request: Unlearning) -> StrategyResult:
 
 def projected_ascent(request: Unlearning) -> StrategyResult:
     """Projected gradient ascent of the leavers, followed by fine-tuning."""
-    experiment, runner, size = request.experiment, request.runner, request.runner.parameters
+    experiment, runner, size = request.experiment, request.runner, request.runner.simulator.simulation.parameters
     learner = experiment.federation.learner
     sentence = f"{learner.kind} learns nothing on the client that a leaver could undo; choose another strategy"
     require(learner.learns_on_client, "unlearning.nothing-to-undo", sentence, str(request.run))

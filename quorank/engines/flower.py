@@ -111,21 +111,17 @@ class FlowerNetwork:
     """Processes of a Flower network and the transport over it; a context at whose end both are gone."""
 
     def __init__(self, nodes: int, respond: Callable[[bytes], bytes]) -> None:
-        self.names, self._respond = [f"node-{number}" for number in range(nodes)], respond
+        self.names = [f"node-{number}" for number in range(nodes)]
+        self.folder = Path(tempfile.mkdtemp(prefix="quorank-"))  # mode 0700
+        self.processes = ProcessGroup(self.folder)
+        self.transport = FlowerTransport(self.folder / "run.sock", respond, self.is_alive)
 
     def __enter__(self) -> FlowerNetwork:
-        with contextlib.ExitStack() as stack:
-            temporary = tempfile.TemporaryDirectory(prefix="quorank-", ignore_cleanup_errors=True)
-            self.folder = Path(stack.enter_context(temporary))  # mode 0700
-            self.processes = ProcessGroup(self.folder)
-            stack.callback(self.processes.stop)
-            self.transport = FlowerTransport(self.folder / "run.sock", self._respond, self.is_alive)
-            stack.callback(self.transport.close)
-            self._opened = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        self.transport.close()
+        self.processes.stop()
 
     def is_alive(self, node: str) -> bool:
         """Return whether both processes of a node run; Flower notices a dead node after a minute only."""

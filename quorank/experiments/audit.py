@@ -212,7 +212,7 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
         return {"skipped": "a cohort of one client hides nothing in its sum"}
     noise, origin = replay.noise, "of this run"
     if noise == 0.0:
-        setting = federation.setting(experiment.rounds, runner.parameters)
+        setting = federation.setting(experiment.rounds, runner.simulator.simulation.parameters)
         noise = ClippedGaussian(SHOWN_BUDGET).multiplier(setting) * replay.clip
         origin = f"of a whole-run ε of {SHOWN_BUDGET:g} at δ = 1e-05 for one client; this run had none"
     try:

@@ -89,10 +89,6 @@ class Runner:
         return self.updates.simulator
 
     @property
-    def parameters(self) -> int:
-        return self.simulator.simulation.parameters
-
-    @property
     def mechanism(self) -> Mechanism:
         """The mechanism that protects the run's releases."""
         return self.rounds.mechanism

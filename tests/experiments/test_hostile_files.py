@@ -6,17 +6,14 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from interrupted_runs import stop_after
 from made_up_runs import reseal
-from mutations import TEXTS, damaged_archives, damaged_bytes, damaged_json
+from mutations import damaged_archives, damaged_bytes, damaged_json
 from quick_runs import run_quickly
 from refusals import refused
 from small_runs import experiment, files_of
@@ -30,7 +27,6 @@ from quorank.experiments.run_directory import load_run
 from quorank.experiments.unlearning.commit import is_pending, left_before
 from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation.rounds import State
-from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import read_ranker
 from quorank.reports.comparison import compare_table, group_runs
@@ -143,49 +139,6 @@ def test_json_of_other_types_is_refused_or_read(made: Path, tmp_path: Path, run:
         must_read(readers, folder, changed.decode()[:300])
 
 
-@pytest.mark.parametrize("name", ["unlearned.json", "unlearned/unlearning.json"])
-def test_notes_of_an_unlearning_are_refused_or_read(finished: Path, name: str) -> None:
-    (finished / "unlearned").mkdir()
-    plan = {"clients": [1], "leavers": [1], "files": {}, "digests": None}
-    note = {"unlearned.json": {"clients": [1], "after": 0.5}}.get(name, {"after": 0.5, "pending": plan})
-    for changed in (*damaged_json(note), *damaged_bytes(json.dumps(note).encode()), *TEXTS):
-        (finished / name).write_bytes(changed)
-        reseal(finished)
-        must_read((unlearned,), finished, changed.decode(errors="replace")[:300])
-
-
-def parquets() -> Iterator[Any]:
-    rows = [2, 4, 5]
-    good = {"round": rows, "interactions": [24, 48, 60], "offline_ndcg@10": [0.1, 0.2, 0.3]}
-    for name in good:
-        yield {other: values for other, values in good.items() if other != name}
-        for wrong in (
-            ["a", "b", "c"],
-            [None] * 3,
-            [True] * 3,
-            [[1], [2], [3]],
-            [float("nan")] * 3,
-            [5, 4, 2],
-            [b"x"] * 3,
-        ):
-            yield {**good, name: wrong}
-    yield {name: values[:0] for name, values in good.items()}
-    yield {name: values * 100 for name, values in good.items()}
-    yield {}
-    yield good | {f"column {n}": rows for n in range(100)}
-
-
-def test_a_history_of_other_columns_is_refused_or_read(finished: Path) -> None:
-    for columns in parquets():
-        pq.write_table(pa.table(columns), finished / "history.parquet")
-        reseal(finished)
-        must_read(READERS["history.parquet"], finished, str(columns)[:200])
-    table = pa.table({"round": [2, 4], "interactions": [24, 48]})
-    pq.write_table(pa.concat_tables([table, table.select(["round", "interactions"])]), finished / "history.parquet")
-    reseal(finished)
-    must_read(READERS["history.parquet"], finished, "rows twice")
-
-
 def resumed(folder: Path) -> dict[str, bytes]:
     run_quickly(experiment(*PARTS), folder, threads=1, resume=True)
     return files_of(folder) | {path.name: path.read_bytes() for path in (folder / "clients").iterdir()}
@@ -248,21 +201,6 @@ def test_no_archive_is_resumed_that_is_not_what_was_written(interrupted: Path) -
         file.write_bytes(changed)
         with pytest.raises(BadInput):
             KeptUpdates(2, interrupted).restore(3, 3, 46, 5, good.kept)
-
-
-def test_no_checkpoint_of_a_coordinator_is_believed_that_is_not_what_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "coordinator.state"
-    state = State(3, np.arange(4.0), {"m": np.ones(2)}, {"clip": np.ones(1)}, None, np.zeros((2, 4)))
-    CoordinatorCheckpoint(state, "run", [], {"reply.replayed": 3}).write(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = CoordinatorCheckpoint.read(path)
-    assert again.refused == {"reply.replayed": 3} and again.state.personal is None
-    np.testing.assert_array_equal(again.state.history, np.zeros((2, 4)))
-    content = path.read_bytes()
-    for changed in (*damaged_bytes(content, 64), *damaged_archives(content)):
-        path.write_bytes(changed)
-        with refused("file.damaged", str(path)):
-            CoordinatorCheckpoint.read(path)
 
 
 def test_private_files_are_their_owners_alone(made: Path) -> None:

@@ -63,17 +63,6 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
         pass
 
 
-def test_consent_is_off_until_it_is_given_and_where_it_cannot_be_read(bundle, here) -> None:
-    folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
-    assert not folder.has_consent()
-    table = json.loads(call("join", "--data", "data", "--consent", "on", "--json"))
-    assert table["consent"] is True and table["name"] == "north" and table["ranker"] is None
-    assert folder.has_consent()
-    call("join", "--data", "data", "--consent", "on")
-    assert json.loads(call("join", "--data", "data", "--consent", "off", "--json"))["consent"] is False
-    assert [on for _, on in folder.store.consents()] == [True, False]
-
-
 def test_pins_hold_the_others_and_never_change_by_themselves(bundle, here) -> None:
     folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
     pin = f"south={KEYS['south'].hex()}"

@@ -8,16 +8,14 @@ import math
 import numpy as np
 import pytest
 from chance import assert_follows, assert_mean
-from devices import answered, device_of, search, simulator_of, task_of, terms_of, user_of
+from devices import answered, device_of, simulator_of, task_of, terms_of, user_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.cli.join import show_log, show_status
-from quorank.errors import BadInput
 from quorank.federation.reply import decode_reply
 from quorank.federation.rounds import Report
 from quorank.member.client_privacy import list_ndcg, mean_ndcg, private_report
-from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.service.holders.devices import DECAY, LEAST_DEVICES, quality_of
 
@@ -105,28 +103,7 @@ def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, 
     assert "on top of the ε of the updates" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_report_is_of_the_lists_that_the_update_is_made_of(tiny_collection, tmp_path, monkeypatch) -> None:
-    simulator = simulator_of(tiny_collection)
-    device, user = device_of(simulator, tmp_path, report_epsilon=1.0), user_of(simulator)
-    device.answer(task_of(simulator))
-    search(device, user, 5)
-    waiting = [interaction.clicks for _, interaction in device.store.interactions(0, 3)]
-    seen = []
-    monkeypatch.setattr(
-        MetricResponse, "respond", lambda self, x, seed, round_, client: seen.append((x, round_, client)) or 1
-    )
-    device.answer(task_of(simulator))
-    assert seen == [(mean_ndcg(waiting, simulator.simulation.k), 0, 0)]
-
-
 # terms
-
-
-def test_secure_sums_carry_no_reports(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection)
-    for part in (SecureSum(), ClippedGaussian(noise_multiplier=1.0, sum="secure")):
-        with pytest.raises(BadInput, match="a secure sum carries updates and nothing else"):
-            terms_of(simulator, 0, report_epsilon=1.0, privacy=part)
 
 
 # what a coordinator makes of it

@@ -25,7 +25,6 @@ from quorank.protocol.messages import Declined
 from quorank.service.store.sql_store import HolderLost, open_store
 from quorank.silos.envelopes import Envelope, Kind
 from quorank.silos.hashing import seeded_secret
-from quorank.silos.search.settings import SearchTerms
 from quorank.silos.session import records as silo_records
 from quorank.silos.session import streams as silo_streams
 from quorank.silos.session.coordinator import SiloServer
@@ -465,10 +464,3 @@ def test_streams_deliver_every_record_once_and_in_order(sizes, fates) -> None:
         assert one.waiting("two") == 0 and not one.rows("SELECT 1 FROM sending")
     finally:
         silo_records.PIECE, silo_streams.ROOM = before
-
-
-def test_terms_are_read_as_they_were_written() -> None:
-    for terms in (terms_of(), terms_of("trees", None), terms_of(search=SearchTerms(k=3))):
-        again = SiloTerms.read(terms.table())
-        assert again == terms and again.digest == terms.digest
-    assert terms_of().digest != terms_of("trees").digest

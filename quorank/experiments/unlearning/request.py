@@ -144,7 +144,7 @@ class Unlearning:
 
     def _check_copies(self) -> None:
         """Refuse copies of the data to erase before anything is done."""
-        traces = traces_of(self.run, self.leavers, self.runner.parameters)
+        traces = traces_of(self.run, self.leavers, self.runner.simulator.simulation.parameters)
         check_erased(self.run, self.leavers, traces, files_to_erase(self.run, self.leavers))
 
     @property
@@ -218,7 +218,7 @@ class Unlearning:
         if not everyone:
             own = set(storage.clients_with_kept(self.run))
             remaining = [c for c in remaining if c in own]  # the others never took part in a kept round
-        return kept_rounds(self.run, remaining, wanted, runner.parameters, whole=updates)
+        return kept_rounds(self.run, remaining, wanted, runner.simulator.simulation.parameters, whole=updates)
 
     def retrained(self, seed: int | None = None) -> tuple[Doubles, int]:
         """Retrain without the leavers, with the run's draws or those of another seed; return θ and local steps."""
