@@ -24,7 +24,8 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER, Progress
 from quorank.experiments.workload import Workload
 from quorank.federation import Report, State
-from quorank.federation.boosting import Boosting, TrainingLists, list_owners, released
+from quorank.federation.boosting import Boosting, TrainingLists, list_owners
+from quorank.federation.sums import private_sum
 from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
 from quorank.learning.client_loop import JUDGED
@@ -121,7 +122,7 @@ class TreeRounds:
         sent = cell_shares(lists.features, lists.offsets, lists.owners, clients, length)
         total, state = np.zeros(n * SHARES), self.initial()
         for release in range(plan.quantile_releases):
-            found = released(sent.copy(), self.mechanism, replace(state, round=release))
+            found = private_sum(sent.copy(), self.mechanism, replace(state, round=release))
             total += found.total
             self._before.append((float(clients), found.sensitivity, found.noise))
         return quantile_bins(total, n, plan.bins)

@@ -24,9 +24,8 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.federation.rounds import CohortSum, State
-from quorank.federation.sums import RunningSum
+from quorank.federation.sums import private_sum
 from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers, Uint32s
-from quorank.learning.client_loop import STATISTICS
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows
 from quorank.learning.trees.growth import UNIT, GrownTree, LevelTask, TreeGrower, TreePlan
@@ -180,21 +179,10 @@ class Boosting:
         """Grow the trees of a round from leaf sums under a privacy mechanism; return the released sum too."""
         splits = self._splits(round_)
         sent = release_rows(self.leaf_sums(splits))
-        total = released(sent, mechanism, state)
+        total = private_sum(sent, mechanism, state)
         if total.stays:
             return [], total
         return self._added(splits, sums_of_release(total.total, self.plan.batch)), total
-
-
-def released(sent: Doubles, mechanism: Mechanism, state: State) -> CohortSum:
-    """Return the sum of all clients' numbers (clients, numbers), clipped, with the noise of a round."""
-    clients, size = sent.shape
-    rows, who = np.zeros((clients, size + STATISTICS)), np.arange(clients, dtype=np.int64)
-    rows[:, :size] = sent
-    within = mechanism.release(rows[:, :size], state.theta, state.round, who, state.private)
-    running = RunningSum(mechanism, size)
-    running.add(who, rows, np.ones(clients, dtype=np.int64), within)
-    return running.close(state)
 
 
 def limb_bits(clients: int) -> int:

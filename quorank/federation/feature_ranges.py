@@ -9,17 +9,16 @@ x' = x / r: a linear ranker does not depend on the offset. A feature without a c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from quorank.errors import BadInput
 from quorank.federation.rounds import State
-from quorank.federation.sums import RunningSum
+from quorank.federation.sums import private_sum
 from quorank.federation.unlearning.methods import fresh_seed
 from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers
-from quorank.learning.client_loop import STATISTICS
 from quorank.parts import to_table
 from quorank.privacy import ClippedGaussian, Mechanism, Setting
 from quorank.privacy.ledger import release_entries
@@ -29,8 +28,6 @@ CELLS = LAST - FIRST
 EDGES = 10.0 ** np.arange(FIRST, LAST + 1)
 STANDS_OUT = 4.0
 """Threshold of a cell, in standard deviations of the noise."""
-CHUNK = 256
-"""Clients per block of the sum."""
 
 
 def range_cells(features: Floats, offsets: Integers) -> Int8s:
@@ -97,28 +94,14 @@ def noise_part(epsilon: float, delta: float) -> ClippedGaussian:
 
 def learned_ranges(cells: Int8s, lists: Sequence[Integers], mechanism: Mechanism | None) -> Doubles:
     """Return (n,) ranges from all clients' lists of queries; exact without a mechanism."""
-    n, clients = cells.shape[1], len(lists)
-
-    def sent() -> Iterator[tuple[Integers, Doubles]]:
-        for first in range(0, clients, CHUNK):
-            some = lists[first : first + CHUNK]
-            yield np.arange(first, first + len(some), dtype=np.int64), range_shares(cells, some)
-
-    if mechanism is None:
-        total, deviation = np.sum([shares.sum(axis=0) for _, shares in sent()], axis=0), 0.0
-    else:
-        state = State(0, np.zeros(n * CELLS), {}, mechanism.start())
-        running = RunningSum(mechanism, n * CELLS)
-        for who, shares in sent():
-            rows = np.zeros((len(who), n * CELLS + STATISTICS))
-            rows[:, : n * CELLS] = shares
-            within = mechanism.release(rows[:, : n * CELLS], state.theta, 0, who, state.private)
-            running.add(who, rows, np.ones(len(who), dtype=np.int64), within)
-        gathered = running.close(state)
-        total, deviation = gathered.total, gathered.noise
+    n, shares = cells.shape[1], range_shares(cells, lists)
+    total, deviation = shares.sum(axis=0), 0.0
+    if mechanism is not None:
+        released = private_sum(shares, mechanism, State(0, np.zeros(len(total)), {}, mechanism.start()))
+        total, deviation = released.total, released.noise
     found = ranges_of(total, n, deviation)
     if not found.any():
-        raise _drowned(clients)
+        raise _drowned(len(lists))
     return found
 
 

@@ -89,6 +89,17 @@ class RunningSum:
         return summed._replace(dropped=private.dropped, stays=private.stays)
 
 
+def private_sum(sent: Doubles, mechanism: Mechanism, state: State) -> CohortSum:
+    """Return the sum of all clients' numbers (clients, numbers), clipped, with the noise of a round."""
+    clients, size = sent.shape
+    rows, who = np.zeros((clients, size + STATISTICS)), np.arange(clients, dtype=np.int64)
+    rows[:, :size] = sent
+    within = mechanism.release(rows[:, :size], state.theta, state.round, who, state.private)
+    running = RunningSum(mechanism, size)
+    running.add(who, rows, np.ones(clients, dtype=np.int64), within)
+    return running.close(state)
+
+
 class AcceptedReplies:
     """Accepted replies of one round: their clients and their sum."""
 

@@ -8,8 +8,7 @@ are kept in the form that composes most tightly:
 - Gaussian releases of drawn cohorts: privacy loss distributions, convolved with that one release (`dp-accounting`);
 - Skellam noise: Rényi divergences, which add up at every order, those of the one Gaussian release included;
 - discrete Gaussian noise is counted as Gaussian, and what discreteness adds (`epsilon_slack`) once for all of it;
-- pure ε (randomised response, signs): it is added to the rest;
-- an (ε, δ) without more details: both are added.
+- pure ε (randomised response, signs): it is added to the rest.
 
 Rényi divergences and drawn cohorts together get half of δ each. The noise must be independent and the neighbouring relation
 the same: a client whose updates count as zero. Adding or removing a client is equivalent, for sums divided by a planned
@@ -56,7 +55,6 @@ class Loss:
     drawn: tuple[DrawnCohorts, ...] = ()
     renyi: tuple[float, ...] = ()  # divergences at `skellam.ORDERS`; or empty
     pure: float = 0.0  # ε at δ = 0
-    stated: tuple[tuple[float, float], ...] = ()  # (ε, δ) without more details
     whole: tuple[IntegerNoise, ...] = ()  # discrete noise that is counted as Gaussian above
 
     def __add__(self, other: Loss) -> Loss:
@@ -67,7 +65,6 @@ class Loss:
             self.drawn + other.drawn,
             renyi,
             self.pure + other.pure,
-            self.stated + other.stated,
             self.whole + other.whole,
         )
 
@@ -101,24 +98,17 @@ def gaussian_loss(setting: Setting, noise_multiplier: float, rounds: int) -> Los
 
 
 def compose(loss: Loss, delta: float) -> Composed:
-    """Compute the ε of a loss at δ; refuse a δ that the loss uses up."""
-    used = math.fsum(spent for _, spent in loss.stated)
-    rest = delta - used
-    sentence = f"the composed releases use up δ = {used:g}: ask for a larger δ than {delta:g}"
-    require(rest > 0.0 or (rest >= 0.0 and not loss.needs_delta), "privacy.delta-used-up", sentence, "delta")
-    if loss.needs_delta:
-        accounting.check_delta(rest)
-    epsilon, method = 0.0, ""
-    if loss.needs_delta:
-        gaussian = gaussian_delta(rest) if loss.whole else rest
-        epsilon, method = _noisy_sums(Loss(loss.gaussian, loss.drawn, loss.renyi), gaussian)
+    """Compute the ε of a loss at δ."""
+    if not loss.needs_delta:
+        return Composed(loss.pure, delta, "pure ε is added" if loss.pure > 0.0 else "nothing was released")
+    sentence = f"the composed releases use up δ = 0: ask for a larger δ than {delta:g}"
+    require(delta > 0.0, "privacy.delta-used-up", sentence, "delta")
+    accounting.check_delta(delta)
+    gaussian = gaussian_delta(delta) if loss.whole else delta
+    epsilon, method = _noisy_sums(Loss(loss.gaussian, loss.drawn, loss.renyi), gaussian)
     if loss.whole:
-        epsilon += epsilon_slack(loss.whole, epsilon, rest)
-    plain = math.fsum([loss.pure, *(cost for cost, _ in loss.stated)])
-    methods = [method] if method else []
-    if plain > 0.0:
-        methods.append("ε and δ are added" if loss.stated else "pure ε is added")
-    return Composed(epsilon + plain, delta, "; ".join(methods) or "nothing was released")
+        epsilon += epsilon_slack(loss.whole, epsilon, delta)
+    return Composed(epsilon + loss.pure, delta, f"{method}; pure ε is added" if loss.pure > 0.0 else method)
 
 
 @lru_cache(maxsize=512)

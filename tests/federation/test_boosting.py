@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from quorank.federation.boosting import Boosting, TrainingLists, from_limbs, list_owners, masked_sum, released, to_limbs
+from quorank.federation.boosting import Boosting, TrainingLists, from_limbs, list_owners, masked_sum, to_limbs
 from quorank.federation.rounds import State
+from quorank.federation.sums import private_sum
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
 from quorank.learning.trees.growth import UNIT
@@ -125,7 +126,7 @@ def test_a_release_is_of_leaf_sums_and_is_clipped_with_noise() -> None:
     mechanism = part.mechanism(Setting(6, 6, 50, parameters=sent.shape[1]), 1)
     totals = []
     for round_ in range(50):
-        found = released(sent.copy(), mechanism, State(round_, np.zeros(0), {}, mechanism.start()))
+        found = private_sum(sent.copy(), mechanism, State(round_, np.zeros(0), {}, mechanism.start()))
         assert found.sensitivity == clip and found.noise == pytest.approx(0.2 * clip)
         totals.append(found.total)
     norms = np.linalg.norm(sent, axis=1, keepdims=True)

@@ -76,14 +76,10 @@ def test_one_delta_is_not_given_twice() -> None:
     assert mixed.epsilon > max(compose(each.loss(12), 1e-5).epsilon for each in (cohorts, two))
 
 
-def test_what_is_known_least_is_added() -> None:
-    loss = total_loss([Loss(pure=0.5), Loss(stated=((1.0, 1e-6),)), Loss(pure=0.25)])
-    found = compose(loss, 1e-5)
-    assert found.epsilon == 1.75 and found.method == "ε and δ are added"
-    assert compose(Loss(pure=2.0), 0.0) == (2.0, 0.0, "pure ε is added")
-    with refused("privacy.delta-used-up", "delta"):
-        compose(loss, 1e-7)
-    with refused("privacy.delta-used-up", "delta"):
-        compose(loss + gaussian_loss(EVERYONE, 5.0, 1), 1e-6)
+def test_pure_epsilon_is_added() -> None:
+    loss = total_loss([Loss(pure=0.5), Loss(pure=0.25)])
+    assert compose(loss, 0.0) == (0.75, 0.0, "pure ε is added")
+    both = compose(loss + gaussian_loss(EVERYONE, 5.0, 1), 1e-5)
+    assert both.epsilon == 0.75 + compose(gaussian_loss(EVERYONE, 5.0, 1), 1e-5).epsilon
     with refused("privacy.delta-used-up", "delta"):
         compose(gaussian_loss(EVERYONE, 5.0, 1), 0.0)

@@ -11,8 +11,7 @@ from quorank.federation.attacks.closed_form import (
     Scaled,
     SignFlip,
 )
-from quorank.federation.attacks.fitted import Fang, Tailored
-from quorank.federation.attacks.lies import Lies
+from quorank.federation.attacks.fitted import Fang, Lies, Tailored
 from quorank.parts import Family
 
 OF_UPDATES = (LittleIsEnough, Fang, SignFlip, Scaled, InnerProduct, MinMax, MinSum, Mimic, Tailored)

@@ -1,4 +1,4 @@
-"""Attacks fitted to the rule that they attack: Fang's, and one that tries any rule out.
+"""Attacks fitted to what they attack: Fang's on a rule, one that tries any rule out, and false integers in a secure sum.
 
 `Fang` (Fang et al. 2020, "Local model poisoning attacks to Byzantine-robust federated learning"; thesis §5.2.3) pushes
 every parameter against the direction in which the honest clients move it. Against Krum and Multi-Krum all malicious clients
@@ -10,10 +10,15 @@ parameter itself: [θ_max, b·θ_max] is narrow near zero and, once the ranker h
 honest updates and the rule, and sends μ + γ·p with the γ that moves the rule's result farthest against the honest
 direction. Here it also knows the rule's memory h of clients: the malicious clients move to μ_h + γ·r·p, where r is the
 median distance of the honest ones to their mean μ_h. γ is tried from 0 to 5 in every round.
+
+`Lies` are for secure sums, which hide the senders: where updates are clipped on the client and summed under masks, a
+malicious client may send other numbers, uniform 32-bit words ("words"), or the reversed sum of all other inputs at the
+largest norm with which a sum is still used ("worst").
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -22,14 +27,18 @@ import numpy as np
 from quorank.federation.attacks.attack import Attack, AttackedCohort, InformedAttack, Knowledge, opposite
 from quorank.federation.rules.centres import distances_to
 from quorank.federation.rules.neighbours import distances, krum_scores
-from quorank.kernels.arrays import Booleans, Doubles
+from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint64s
 from quorank.kernels.draws import fill_uniform
+from quorank.privacy import Mechanism
 
 BEYOND, LEAST_LAMBDA = 2.0, 1e-5
 """b, factor beyond the extremes; λ below which the search ends."""
 
 GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0)
 """Tried values of γ, in units of r."""
+
+ALMOST = 0.999
+"""Fraction of a sum's bound that is used: the bound is that of the remaining clients, unknown to a liar."""
 
 
 @dataclass(frozen=True)
@@ -176,3 +185,41 @@ def _place_decoys(rows: Doubles, malicious: Booleans, towards: Doubles) -> None:
     size = max(float(np.sqrt(across @ across)), 1e-300)
     for at, client in enumerate(clients[:count]):
         rows[client] = (1.0 if at % 2 == 0 else -1.0) * 3.0 * length * across / size
+
+
+@dataclass(frozen=True)
+class Lies(Attack):
+    """Malicious clients that send arbitrary integers into a secure sum.
+
+    >>> Lies(clients=2, sends="words").sends
+    'words'
+    """
+
+    kind: ClassVar[str] = "lies"
+
+    sends: Literal["words", "worst"] = "worst"  # uniform 32-bit words, or the reversed sum
+
+    def lie(
+        self, releases: Doubles, malicious: Booleans, clients: Integers, mechanism: Mechanism, key: Uint64s, round_: int
+    ) -> Doubles:
+        """Return the malicious rows; of several liars in a sum the first reverses it, and the others send zeros."""
+        lies, liars = np.zeros((int(malicious.sum()), releases.shape[1])), clients[malicious]
+        for at, client in enumerate(liars.tolist()):
+            if self.sends == "words":
+                fill_uniform(key, 0, client, round_, lies[at])
+                lies[at] = np.floor(lies[at] * 2.0**32) - 2.0**31
+                continue
+            together = mechanism.companions(client, clients, round_)
+            if client == liars[np.isin(liars, clients[together])][0]:
+                others = releases[together & ~malicious].sum(axis=0)
+                lies[at] = reversed_sum(others, *mechanism.reach(int(together.sum()), releases.shape[1])) - others
+        return lies
+
+
+def reversed_sum(total: Doubles, number: float, length: float) -> Doubles:
+    """Return the longest integers opposite to `total` within bounds on number and norm; −10·total without bounds."""
+    norm = math.sqrt(total.dot(total))
+    if norm == 0.0:
+        return np.zeros_like(total)
+    farthest = min(length / norm, number / float(np.abs(total).max()))
+    return np.rint(-total * (ALMOST * farthest if math.isfinite(farthest) else 10.0))

@@ -126,23 +126,14 @@ def _build(sigma: float, bits: int, columns: Integers) -> float:
 
 @kernel
 def _fill(
-    key: Key,
-    stream: int,
-    round_: int,
-    sigma: float,
-    bits: int,
-    top: float,
-    columns: Integers,
-    margin: float,
-    start: int,
-    attempt: int,
-    out: Integers,
+    key: Key, stream: int, round_: int, hat: HatTable, margin: float, start: int, attempt: int, out: Integers
 ) -> tuple[int, int]:
     """Draw out[start:], the first number from this attempt on; (where, attempt) that float64 cannot decide, or (len, 0).
 
     t = k/σ has one rounding and ½t² one more, so that the exponent errs by at most ½t²·2^-51; the exponential, the product
     with c, the division by H_i and U as float64 err by a few 2^-53 more: all within 2^-42·(1 + ½t²) of the probability.
     """
+    sigma, bits, top, columns = hat
     shift = np.uint64(bits)
     mask = (_ONE << shift) - _ONE
     scale = math.ldexp(1.0, bits - 63)
@@ -182,7 +173,7 @@ def discrete_gaussian(key: Key, round_: int, stream: int, sigma: float, out: Int
     """
     table, start, attempt = table_for(sigma), 0, 0
     while True:
-        start, attempt = _fill(key, stream, round_, *table, margin, start, attempt, out)
+        start, attempt = _fill(key, stream, round_, table, margin, start, attempt, out)
         if start == len(out):
             return
         decided = _decided(table, key, round_, stream, start, attempt)

@@ -177,7 +177,6 @@ class ClippedGaussian(Privacy):
         return accounting.noise_multiplier(setting, self.epsilon - 2.0 * more, delta, self.accountant)
 
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
-        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         mechanism: GaussianMechanism | SkellamSums
         if self.sum == "secure":
             mechanism = _skellam_sums(self, setting, seed)

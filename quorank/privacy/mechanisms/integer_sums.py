@@ -87,7 +87,6 @@ class SecureSum(Privacy):
         return replace(self, masks=False)
 
     def mechanism(self, setting: Setting, seed: Seed) -> IntegerSums:
-        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         check_secure(setting, self.masks, self.dropouts, self.sum_groups)
         scale = scale_for(self.clip, -(-setting.cohort // self.sum_groups), 0.0)
         return IntegerSums(setting, seed, self.clip, scale, 0.0, self.masks, self.dropouts, self.sum_groups)

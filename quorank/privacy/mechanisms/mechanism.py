@@ -114,17 +114,11 @@ class Mechanism(ABC):
         return []
 
     def loss(self, rounds: int) -> Loss | None:
-        """Return the privacy loss of the first `rounds` rounds for composition; None where no ε is stated.
-
-        By default the (ε, δ) of the statement, which composes least tightly.
-        """
-        stated = {} if rounds == 0 else self.statement(rounds) or {}
-        epsilon, delta = stated.get("epsilon"), stated.get("delta")
-        if rounds == 0 and (self.statement(1) or {}).get("epsilon") is not None:
-            return Loss()
-        if epsilon is None or delta is None:
+        """Return the privacy loss of the first `rounds` rounds for composition; None where no pure ε is stated."""
+        stated = self.statement(max(rounds, 1)) or {}
+        if stated.get("epsilon") is None or stated["delta"] != 0.0:
             return None
-        return Loss(pure=epsilon) if delta == 0.0 else Loss(stated=((epsilon, delta),))
+        return Loss(pure=stated["epsilon"] if rounds else 0.0)
 
 
 class AddingUp(Mechanism):

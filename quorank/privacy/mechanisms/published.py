@@ -60,7 +60,6 @@ class PublishedLaplace(Privacy):
         return self.sensitivity / 2.0
 
     def mechanism(self, setting: Setting, seed: Seed) -> PublishedMechanism:
-        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         require(setting.known_size, "option.conflict", incomplete_noise(self.kind), "privacy")
         return PublishedMechanism(self, setting, seed)
 

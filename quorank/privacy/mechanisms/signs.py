@@ -43,7 +43,6 @@ class Signs(Privacy):
         require_range("size", self.size, above=0.0)
 
     def mechanism(self, setting: Setting, seed: Seed) -> SignMechanism:
-        """Return the mechanism of one run, with its noise drawn under a seed or secret."""
         return SignMechanism(self, setting, seed)
 
 

@@ -13,7 +13,7 @@ from quorank.engines.process import Simulator
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.federation import Federation
-from quorank.federation.attacks.lies import Lies, reversed_sum
+from quorank.federation.attacks.fitted import Lies, reversed_sum
 from quorank.federation.rules import TrimmedMean
 from quorank.learning import Simulation
 from quorank.privacy import ClippedGaussian, SecureSum
