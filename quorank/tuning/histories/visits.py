@@ -241,11 +241,27 @@ def read_histories(path: Path) -> tuple[str, list[History]]:
 
 def read_visits(path: Path) -> list[History]:
     """Read the histories of all persons in a CSV of visits, in the order in which they appear."""
-    persons: dict[str, _Rows] = {}
-    for person, seconds, url, type_, title, bookmarked in _rows(path):
-        persons.setdefault(person, _Rows()).add(seconds, url, type_, title, bookmarked)
+    persons, numbers = dict[str, BrowserHistory](), dict[tuple[str, str], int]()
+    for count, (where, row) in enumerate(named_records(path, NEEDED, f"expected {EXPECTED}")):
+        person, url, kind = row.get("person", ""), row["url"], row.get("type") or "link"
+        marked = row.get("bookmarked") or "0"
+        require(count < MOST_VISITS, "visits.too-many", f"there are more than {MOST_VISITS:,} visits", where)
+        if kind not in VISIT_TYPES:
+            known = f"{suggest(kind, VISIT_TYPES)}; known: {', '.join(VISIT_TYPES)}"
+            raise BadInput("visits.unknown-type", f"unknown type of visit {brief(kind)}{known}", where)
+        require(url, "visits.no-page", "this visit is to no page: its url is empty", where)
+        require(marked in ("0", "1"), "visits.not-a-truth", "bookmarked must be 1 or 0", where)
+        found = persons.setdefault(person, BrowserHistory("csv", [], [], []))
+        number = numbers.setdefault((person, url), len(found.pages))
+        if number == len(found.pages):
+            found.pages.append(BrowserPage(number, url, "", False, "", 0))
+        if row.get("title"):
+            found.pages[number] = found.pages[number]._replace(title=row["title"])
+        if marked == "1":
+            found.bookmarks.append(BrowserBookmark(number, "", 0.0))
+        found.visits.append((number, _seconds(row["time"], where), VISIT_TYPES.index(kind)))
     require(persons, "visits.empty", f"there is no visit in this file; expected {EXPECTED}", str(path))
-    return [rows.history() for rows in persons.values()]
+    return [History.of(found) for found in persons.values()]
 
 
 def write_visits(path: Path, rows: Iterator[Row]) -> int:
@@ -258,42 +274,6 @@ def write_visits(path: Path, rows: Iterator[Row]) -> int:
         count += 1
     write_whole(path, out.getvalue())
     return count
-
-
-class _Rows:
-    """Visits of one person as they are read."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, BrowserPage] = {}
-        self.marks: list[BrowserBookmark] = []
-        self.visits: list[tuple[int, float, int]] = []
-
-    def add(self, seconds: float, url: str, type_: int, title: str, bookmarked: bool) -> None:
-        page = self.pages.setdefault(url, BrowserPage(len(self.pages), url, "", False, "", 0))
-        if title:
-            self.pages[url] = page._replace(title=title)
-        if bookmarked:
-            self.marks.append(BrowserBookmark(page.number, "", 0.0))
-        self.visits.append((page.number, seconds, type_))
-
-    def history(self) -> History:
-        return History.of(BrowserHistory("csv", [*self.pages.values()], self.visits, self.marks))
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    kinds = {name: number for number, name in enumerate(VISIT_TYPES)}
-    for count, (where, values) in enumerate(named_records(path, NEEDED, f"expected {EXPECTED}")):
-        require(count < MOST_VISITS, "visits.too-many", f"there are more than {MOST_VISITS:,} visits", where)
-        kind = values.get("type") or "link"
-        if kind not in kinds:
-            unknown = f"unknown type of visit {brief(kind)}{suggest(kind, VISIT_TYPES)}"
-            raise BadInput("visits.unknown-type", f"{unknown}; known: {', '.join(VISIT_TYPES)}", where)
-        require(values["url"], "visits.no-page", "this visit is to no page: its url is empty", where)
-        marked = values.get("bookmarked") or "0"
-        wrong = f"bookmarked must be 1 or 0, got {brief(marked)}"
-        require(marked in ("0", "1"), "visits.not-a-truth", wrong, where)
-        moment = _seconds(values["time"], where)
-        yield values.get("person", ""), moment, values["url"], kinds[kind], values.get("title", ""), marked == "1"
 
 
 def _seconds(text: str, where: str) -> float:

@@ -180,33 +180,21 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
     clients: list[int] = []
     metrics: list[tuple[int, int]] = []
     for where, row in named_records(path, ("client", *METRICS), f"expected a CSV with the columns {','.join(COLUMNS)}"):
-        client, given = row["client"], row.get("arm")
-        characters, rank = (_whole(name, row[name], where) for name in METRICS)
+        client, arm = row["client"], row.get("arm")
         number = numbers.setdefault(client, len(numbers))
         if study is not None:
             if number == len(arms):
                 arms.append(study.assign(client))
-            if given not in (None, arms[number]):
-                raise _wrong_arm(study, client, given, arms[number], where)
+            unknown = f"there is no arm {brief(arm or '')} in study {study.name}; its arms: {', '.join(study.arms)}"
+            require(arm is None or arm in study.arms, "collected.unknown-arm", unknown, where)
+            wrong = f"client {brief(client)} is in arm {arm!r}, but study {study.name} puts it into {arms[number]!r}"
+            advice = "a study whose arms or shares are changed needs a new name"
+            require(arm in (None, arms[number]), "collected.wrong-arm", f"{wrong}; {advice}", where)
+        for name in METRICS:
+            whole = row[name].isdecimal() and len(row[name]) <= 10 and int(row[name]) <= _MOST
+            sentence = f"{name} must be an integer from 0, got {brief(row[name])}"
+            require(whole, "collected.not-a-number", sentence, where)
         clients.append(number)
-        metrics.append((characters, rank))
+        metrics.append((int(row["characters"]), int(row["rank"])))
     columns = np.array(metrics, np.int32).reshape(-1, 2)
     return TypedSearches(np.array(clients, np.int64), columns[:, 0].copy(), columns[:, 1].copy()), arms
-
-
-def _wrong_arm(study: Study, client: str, given: str | None, arm: str, where: str) -> BadInput:
-    if given not in study.arms:
-        unknown = f"there is no arm {brief(given)} in study {study.name}; its arms: {', '.join(study.arms)}"
-        return BadInput("collected.unknown-arm", unknown, where)
-    wrong = f"client {brief(client)} is in arm {given!r}, but study {study.name} puts it into {arm!r}"
-    return BadInput("collected.wrong-arm", f"{wrong}; a study whose arms or shares are changed needs a new name", where)
-
-
-def _whole(column: str, text: str, where: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    wrong = f"{column} must be an integer from 0, got {brief(text)}"
-    require(0 <= number <= _MOST, "collected.not-a-number", wrong, where)
-    return number
