@@ -15,7 +15,7 @@ from refusals import refused
 
 from quorank.rankers.ranker_file import read_ranker
 from quorank.search.demo.demonstration import DemoPlan
-from quorank.search.demo.made_up_persons import RECENT, generated_persons, sources_of, write_machine
+from quorank.search.demo.made_up_persons import generated_persons, sources_of, write_machine
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.shipped_ranker import shipped_parameters
 from quorank.service.home import Home
@@ -115,12 +115,3 @@ def test_the_search_has_every_document_of_the_machine(tmp_path: Path) -> None:
                 else:
                     assert " ".join(words) in " ".join(found.body.split())
                 assert found.modified == pytest.approx(NOW - one.ages[0], abs=1.0)
-
-
-def test_generated_persons_look_for_what_they_used_lately() -> None:
-    for person in generated_persons(2, 80, 6, seed=5):
-        ages = {one.document.id: one.ages[0] for one in person.documents}
-        answers = {id_ for graded in person.grades.values() for id_ in graded}
-        assert answers and all(ages[id_] <= RECENT for id_ in answers)
-        assert any(age > RECENT for age in ages.values())
-        assert person.queries and all(set(graded.values()) <= {1, 2} for graded in person.grades.values())

@@ -102,12 +102,6 @@ def test_a_choice_counts_once_a_search_and_lists_by_date_teach_no_order(search: 
         search.choose(page.token, 10**9)
 
 
-def test_pages_go_on_where_the_last_ended(search: PersonalSearch) -> None:
-    whole = paths(search, "violet", limit=30)
-    assert paths(search, "violet", limit=10) + paths(search, "violet", limit=10, first=10) == whole[:20]
-    assert search.find("violet", limit=5).found >= len(whole)
-
-
 def bytes_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
@@ -237,3 +231,9 @@ def test_a_list_in_an_order_of_its_own_is_learned_from_by_ranks() -> None:
     assert not np.allclose(reverse.update, drawn.update), "the same clicks at other ranks say something else"
     with refused("list.not-drawn", "learner"):
         OnlineRanker(theta, 6, Linear(), PDGD(), k=8).present(features)
+
+
+def test_pages_go_on_where_the_last_ended(search: PersonalSearch) -> None:
+    whole = paths(search, "violet", limit=30)
+    assert paths(search, "violet", limit=10) + paths(search, "violet", limit=10, first=10) == whole[:20]
+    assert search.find("violet", limit=5).found >= len(whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -93,13 +92,6 @@ def test_the_latent_space_finds_what_shares_no_word_and_has_the_same_bits_every_
     assert without.any() and cosines[without].mean() > cosines[others].mean() + 0.3
 
 
-def test_small_and_odd_collections_have_a_latent_space_too() -> None:
-    for index in (index_of("a"), index_of("a b", "", "a b"), index_of("", "")):
-        space = Latent().space(index)
-        found = space.cosines(index.term_ids(["a", "zzz"]), np.arange(index.n_documents))
-        assert np.isfinite(found).all()
-
-
 def test_word_vectors_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "vectors.txt"
     file.write_text("4 2\nWing 1 0\nflutter 0 1\nplate 0 -1\nunused 5 5\n")
@@ -122,12 +114,6 @@ def test_bad_word_vectors_are_refused(tmp_path: Path, content: str, code: str) -
     file.write_text(content)
     with refused(code):
         WordVectors(file).embedded(["wing"], ["wing"])
-
-
-def test_an_encoder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"encoder|ONNX") as error:
-        open_embedder(tmp_path).embedded(["a"], ["b"])
-    assert error.type.__name__ == "BadInput" and os.fspath(tmp_path) in str(error.value)
 
 
 def write_encoder(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import mailbox
 from email.message import EmailMessage
 
@@ -61,21 +60,6 @@ def test_copies_are_read_once(tmp_path) -> None:
     found = read_collection(mbox(tmp_path, message, message, b"Subject: t\n\nother\n"))
     assert [document.id for document in found.documents] == ["a@b", "message-3"]
     assert found.skipped == {"repeated_messages": Skipped(1, "a@b")}
-
-
-def test_a_gzipped_mailbox(tmp_path) -> None:
-    path = mbox(tmp_path, b"Subject: s\n\nbody\n")
-    packed = tmp_path / "packed.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert read_collection(packed).documents == read_collection(path).documents
-
-
-def test_reading_leaves_the_mailbox_as_it_is(tmp_path) -> None:
-    path = mbox(tmp_path, b"Subject: s\n\nbody\n")
-    before = path.read_bytes(), path.stat().st_mtime_ns
-    read_collection(path)
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-    assert [file.name for file in tmp_path.iterdir()] == ["mail.mbox"]
 
 
 def test_what_is_no_mailbox_is_refused(tmp_path) -> None:

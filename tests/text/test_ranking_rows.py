@@ -28,11 +28,6 @@ def test_ranking_data() -> None:
         assert data.features[data.rows_of(query)] == pytest.approx(expected, abs=1e-5)
 
 
-def test_nothing_gives_empty_data() -> None:
-    empty = to_ranking_data([])
-    assert (empty.n_rows, empty.n_queries, empty.n_features) == (0, 0, 16)
-
-
 @pytest.mark.parametrize(
     ("documents", "features", "labels"),
     [(["a"], np.zeros((2, 3)), [0]), (["a"], np.zeros((1, 3)), [0, 1]), (["a"], np.zeros((1, 3)), [-1]),
@@ -41,8 +36,3 @@ def test_nothing_gives_empty_data() -> None:
 def test_rows_that_do_not_fit_are_refused_by_the_query_s_name(documents, features, labels) -> None:
     with pytest.raises(BadInput, match="query q7"):
         to_ranking_data([QueryRows("q7", documents, features, labels)])
-
-
-def test_queries_of_different_width_are_refused() -> None:
-    with pytest.raises(BadInput, match="same number"):
-        to_ranking_data([QueryRows("a", ["x"], np.zeros((1, n)), [0]) for n in (3, 4)])

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from quorank.errors import BadInput
 from quorank.parts import Family, to_table
 from quorank.text import (
-    FEATURE_NAMES,
     Document,
     Features,
     FieldCounts,
@@ -24,7 +23,7 @@ from quorank.text import (
     pair_features,
     pooled,
 )
-from quorank.text.features import FIELD_FEATURES, field_features
+from quorank.text.features import field_features
 
 WORDS = Tokeniser("none")
 FAMILY = Family("feature set", Features)
@@ -140,14 +139,6 @@ def test_inverse_document_frequencies(form, expected) -> None:
     assert Features(idf=form).inverse_document_frequency(statistics) == pytest.approx(expected)
 
 
-def test_idf_over_the_query_is_the_same_for_all_documents() -> None:
-    indexed, _ = corpus()
-    rows = np.arange(20)
-    constant = indexed.features(["word0", "word9"], rows, Features(idf_over="query"))[:, IDF]
-    assert np.ptp(constant) == 0
-    assert np.ptp(indexed.features(["word0", "word9"], rows)[:, IDF]) > 0
-
-
 NUMBERS = st.floats(-50, 500, allow_nan=False)
 
 
@@ -177,14 +168,6 @@ def test_more_occurrences_are_never_worse(fewer, more, length) -> None:
     assert (found[1] >= found[0]).all()
 
 
-def test_columns_and_rows_may_be_permuted() -> None:
-    indexed, _ = corpus()
-    rows = np.array([3, 9, 27])
-    there = indexed.features(["word1", "word8", "word40"], rows)
-    back = indexed.features(["word40", "word1", "word8"], rows[::-1])
-    assert back[::-1] == pytest.approx(there)
-
-
 def test_statistics_of_parties_add_up_to_those_of_all_documents() -> None:
     documents = make_documents(60)
     together = IndexedDocuments.build(documents, WORDS)
@@ -209,17 +192,6 @@ def test_lengths_alone_give_a_likely_number_of_distinct_terms() -> None:
     assert np.abs(guessed[:, ABS] - exact[:, ABS]).max() < 0.7
 
 
-def test_both_fields_side_by_side() -> None:
-    body = FieldCounts([[1.0]], [4], FieldStatistics(3, [1.0], [2.0], 12.0), [3])
-    title = FieldCounts([[0.0]], [2], FieldStatistics(3, [2.0], [2.0], 6.0))
-    found = pair_features(body, title)
-    assert found[0, :8] == pytest.approx(of_field(body.counts, body.lengths, body.statistics, distinct=[3])[0])
-    assert found[0, 8:] == pytest.approx(of_field(title.counts, title.lengths, title.statistics)[0])
-    assert len(FEATURE_NAMES) == 16
-    assert FEATURE_NAMES[4] == "BM25 of body"
-    assert FEATURE_NAMES[8] == f"{FIELD_FEATURES[0]} of title"
-
-
 def test_wrong_shapes_are_refused() -> None:
     statistics = FieldStatistics(3, [1.0], [2.0], 12.0)
     for counts, lengths, sentence in (
@@ -242,13 +214,3 @@ def test_wrong_shapes_are_refused() -> None:
 def test_a_feature_set_prints_and_reads_back(part) -> None:
     assert FAMILY.parse(str(part)) == part
     assert FAMILY.read(to_table(part), "features") == part
-
-
-@pytest.mark.parametrize(
-    "table",
-    [{"k1": 0.0}, {"b": 1.1}, {"mu": -1.0}, {"lambda_": 0.0}, {"lambda_": 1.5}, {"delta": 0.0}, {"delta": 2.0},
-     {"k1": float("nan")}, {"mu": float("inf")}, {"bm25": "okapi"}, {"idf": "none"}, {"idf_over": "all"}],
-)  # fmt: skip
-def test_bad_parameters_are_refused(table) -> None:
-    with pytest.raises(BadInput, match=r"^features"):
-        FAMILY.read(table, "features")

@@ -6,12 +6,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from generated_text import make_documents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.text import UNSEEN, Document, Index, IndexedDocuments, Tokeniser
+from quorank.text import Document, Index, Tokeniser
 
 TEXTS = st.lists(st.text(st.sampled_from("ab cÄé漢 the\n"), max_size=40), max_size=8)
 
@@ -54,24 +53,6 @@ def test_an_empty_document_and_no_documents() -> None:
     assert none.counts_of([], none.term_ids(["x"])).shape == (0, 1)
 
 
-def test_counts_of_pairs() -> None:
-    documents = make_documents()
-    index = Index.build(documents, Tokeniser("none"))
-    terms = ["word1", "nowhere", "word0", "word1"]
-    rows = [5, 0, 5, 59]
-    bags = [Counter(Tokeniser("none").tokenise(documents[row].body)) for row in rows]
-    assert index.counts_of(rows, index.term_ids(terms)).tolist() == [[bag[t] for t in terms] for bag in bags]
-    assert index.term_ids(terms)[1] == UNSEEN
-
-
-def test_statistics_of_terms() -> None:
-    index = Index.build([Document("1", "", "a b a"), Document("2", "", "b c")], Tokeniser("none"))
-    found = index.statistics(index.term_ids(["b", "a", "z"]))
-    assert found.document_frequency.tolist() == [2, 1, 0]
-    assert found.collection_frequency.tolist() == [2, 2, 0]
-    assert (found.documents, found.collection_length, found.mean_length, found.distinct_total) == (2, 5, 2.5, 4)
-
-
 @given(st.lists(st.integers(0, 4), max_size=40), st.integers(0, 12))
 def test_the_top_k_of_a_term(counts, k) -> None:
     documents = [Document(str(i), "", "x " * n + "y") for i, n in enumerate(counts)]
@@ -90,8 +71,3 @@ def test_numbers_out_of_range_are_refused() -> None:
             index.counts_of(rows, index.term_ids(["a"]))
     with pytest.raises(BadInput, match="terms: expected ids"):
         index.statistics(np.array([1], dtype=np.int32))
-
-
-def test_an_id_that_stands_twice_is_refused() -> None:
-    with pytest.raises(BadInput, match="'d1' stands twice"):
-        IndexedDocuments.build([*make_documents(3), Document("d1", "", "again")])

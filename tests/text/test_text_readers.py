@@ -11,8 +11,6 @@ from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.text import Document, Query, Skipped, TextCollection, describe_skipped, read_collection
-from quorank.text.readers.decoding import leading_title
-from quorank.text.readers.smart import cranfield_grade
 
 SMART = """.I 1
 .T
@@ -55,10 +53,6 @@ def test_smart_records(tmp_path) -> None:
     # judgements count queries in file order, because the numbers 1 and 2 are no .I of the queries
     assert found.queries == (Query("1", "what about wings ?"), Query("2", "plates and heat"))
     assert found.judgements == {"1": {"1": 3, "2": 0}, "2": {"2": 4}}
-
-
-def test_cranfield_codes_run_from_best_to_worst() -> None:
-    assert [cranfield_grade(code) for code in (1, 2, 3, 4, 5, -1)] == [4, 3, 2, 1, 0, 0]
 
 
 def test_judgements_that_name_the_queries_numbers(tmp_path) -> None:
@@ -137,31 +131,6 @@ def test_many_documents_in_a_file_are_not_read_as_one(tmp_path, head) -> None:
     (tmp_path / "FILE0.001").write_text(f"{head} words\n")
     with refused("text.unknown-format"):
         read_collection(tmp_path)
-
-
-def test_a_pair_judged_twice_has_its_higher_grade(tmp_path) -> None:
-    found = read_collection(smart_folder(tmp_path, "4 0 1 2\n4 0 1 1\n9 0 1 0\n9 0 1 3\n", "x.rel"))
-    assert found.judgements == {"4": {"1": 2}, "9": {"1": 3}}
-
-
-def test_a_smart_file_alone(tmp_path) -> None:
-    (tmp_path / "some.all").write_text(".I 1\n.W\nfirst line\n  body of it\n.I 2\n.W\nsecond\n")
-    found = read_collection(tmp_path / "some.all")
-    assert [document.title for document in found.documents] == ["first line", "second"]
-    assert found.queries == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("a title\n  the body", "a title"),
-        ("a title that is\nlong  body\nmore", "a title that is long"),
-        ("  indented   \n   body", "indented"),
-        ("", ""),
-    ],
-)
-def test_what_stands_for_a_title(text, title) -> None:
-    assert leading_title(text) == title
 
 
 TREC = """<DOC>
@@ -256,11 +225,6 @@ def test_a_file_that_is_not_text_is_left_out_and_told(tmp_path) -> None:
     assert found.skipped == {"files_that_are_not_text": Skipped(1, "b.txt")}
 
 
-def test_a_folder_of_files_without_extension(tmp_path) -> None:
-    (tmp_path / "51060").write_text("From: x\nhello")
-    assert [document.id for document in read_collection(tmp_path).documents] == ["51060"]
-
-
 def refusal(path) -> str:
     with pytest.raises(BadInput) as caught:
         read_collection(path)
@@ -338,11 +302,3 @@ def test_a_collection_without_what_holds_no_word() -> None:
         "judgements_of_queries_without_a_word": Skipped(1, "s"),
     }
     assert found.without_empty() is found
-
-
-def test_what_was_left_out_is_told_in_few_columns() -> None:
-    many = {f"documents_of_reason_{i}": Skipped(10**i, "\x1b[31m" + "long" * 50) for i in range(9)}
-    lines = describe_skipped(many, "n" * 200).split("\n")
-    assert max(map(len, lines)) <= 80 and len(lines) <= 12
-    assert all(line.isprintable() for line in lines)
-    assert describe_skipped({}) == ""

@@ -45,12 +45,3 @@ def test_without_words_nothing_is_like_anything(tmp_path: Path) -> None:
         )
         found = index.find(parse_query("rose"), 10)
         assert found.likeness == pytest.approx(found.likeness[0])
-
-
-def test_a_long_document_is_asked_for_its_beginning(tmp_path: Path) -> None:
-    long = "rose " + "petal " * 2000 + "thorn " * 5000
-    others = [thing("1", "rose thorn", modified=1.0), thing("2", "rose petal", modified=2.0)]
-    with indexed(tmp_path, [thing("0", long), *others, *(thing(f"x{n}", "other") for n in range(9))]) as index:
-        found = index.find(parse_query("rose"), 10)
-        by_key = dict(zip(found.keys, found.likeness.tolist(), strict=True))
-    assert by_key["2"] > by_key["1"]

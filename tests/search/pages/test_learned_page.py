@@ -13,7 +13,6 @@ from quorank.learning import Counterfactual
 from quorank.member.private_store import StoredRelease
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.protocol.terms import Terms
-from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.personal_part import RankerTrial
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.search.ranking.shipped_ranker import shipped_parameters
@@ -127,13 +126,6 @@ def test_joining_agrees_to_nothing_and_sends_nothing(own: OwnSearch, tmp_path: P
     assert submit(own, "leave", sure="yes").headers["location"] == "/learned?done=left", "it never enrolled"
     assert not own.search.membership.joined and learned(own).all("input", name="invitation")
     assert submit(own, "join", invitation=str(path)).status_code == 303, "whoever withdrew may join again"
-
-
-def test_a_terminal_can_ask_how_it_stands_while_the_pages_play_the_device(own: OwnSearch, tmp_path: Path) -> None:
-    submit(own, "join", invitation=str(invitation(tmp_path)))
-    with PersonalSearch.open(own.search.home.folder) as other:
-        told = other.status()["federation"]
-    assert told["run"] == "roses" and told["consent"] is False
 
 
 def test_what_the_whole_run_may_spend_is_said_before_anything_is_sent(own: OwnSearch, tmp_path: Path) -> None:

@@ -80,21 +80,6 @@ def test_bad_orders_are_codes_and_change_nothing(
     assert own.search.index.count() == len(NOTES)
 
 
-@pytest.mark.parametrize("limit", ["0", "201", "x"])
-def test_limits_are_checked(limit: str, own: OwnSearch) -> None:
-    assert own.program.get(f"/api/find?q=roses&limit={limit}").status_code == 400
-
-
-def test_orders_are_json(own: OwnSearch) -> None:
-    for content, kind in (
-        (b"{}", "text/plain"),
-        (b"{", "application/json"),
-        (b"[]", "application/json"),
-        (b"\xff", "application/json"),
-    ):
-        assert own.program.post("/api/reset", content=content, headers={"content-type": kind}).status_code == 400
-
-
 def test_what_nobody_expected_is_a_sentence_and_no_traceback(own: OwnSearch, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("secret path")

@@ -204,16 +204,3 @@ def test_the_systems_program_gets_the_file_of_the_index_and_no_other(
         open_document(own.search, own.document("travel.html"))
     assert refusal.value.code == "system.no-opener"
     assert told.read_text() == before
-
-
-def test_a_forgotten_result_is_gone_and_its_file_is_not(own: OwnSearch) -> None:
-    own.add()
-    number = own.document("garden/tulips.txt")
-    answer = own.submit("/api/forget", document=number, back="/?q=roses")
-    assert answer.status_code == 303
-    after = Seen(own.browser.get(answer.headers["location"]).text)
-    assert "erased from the index for good" in after.text and "tulips.txt" not in after.text
-    assert own.search.index.count() == len(NOTES) - 1 and (own.notes / "garden/tulips.txt").exists()
-    own.search.update(1)
-    assert own.search.index.count() == len(NOTES) - 1, "it does not come back"
-    assert own.submit("/api/forget", document=number).status_code == 404

@@ -110,12 +110,6 @@ def test_ties_are_broken_by_age_then_id() -> None:
     assert order.tolist() == [2, 1, 0]
 
 
-def test_one_choice_moves_a_document_by_less_than_a_sixth_of_the_range_of_bm25() -> None:
-    theta = dict(zip(SEARCH_FEATURES, shipped_parameters().tolist(), strict=True))
-    moved = theta["chosen for this query"] * share(1, 1) + theta["frecency"] * 1 / 3
-    assert 0 < moved < theta["BM25 of body"] / 6
-
-
 def test_a_federation_of_searches_starts_from_the_shipped_ranker() -> None:
     file = Path(quorank.experiments.__file__).parent / "files" / "search.toml"
     experiment = Experiment.read(read_experiment_file(file))

@@ -117,16 +117,6 @@ def test_messages_with_the_same_id_are_told_apart(tmp_path: Path) -> None:
     assert set(found(again)) == {"archive", "archive#same@x 4"} and len(after(again, known)) == 5
 
 
-def test_a_deleted_message_takes_no_number_and_may_be_the_last(tmp_path: Path) -> None:
-    path = tmp_path / "archive"
-    gone = message(1, id_="same@x", X_Mozilla_Status="0009")
-    for before in ([gone, message(2, id_="same@x")], [message(2, id_="same@x"), gone], [gone]):
-        path.write_bytes(mailbox_of(before))
-        known = after(scan(path))
-        path.write_bytes(mailbox_of([*before, message(3, id_="same@x")]))
-        assert set(after(scan(path, known), known)) == set(after(scan(path)))
-
-
 def test_a_mail_of_a_hundred_megabytes(tmp_path: Path) -> None:
     """Of the text the beginning is found; the attachment goes by as a stream."""
     path = tmp_path / "archive"

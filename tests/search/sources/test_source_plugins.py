@@ -7,7 +7,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from refusals import refused
 
 from quorank.parts import Family
 from quorank.search.sources import SOURCES, FoundDocument, SkippedDocument, Source, UnchangedDocument
@@ -42,23 +41,3 @@ def test_a_source_of_another_package_is_stored_and_scanned(monkeypatch: pytest.M
     path.unlink()
     gone = list(source.scan(known))
     assert isinstance(gone[0], SkippedDocument) and {item.key for item in gone[1:]} == set(known)
-
-
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [
-        ("quorank_example.nowhere:Nothing", "plugin.not-importable"),
-        ("quorank_example.nesterov:Nesterov", "plugin.wrong-base"),
-        ("quorank.search.sources.source:Source", "plugin.incomplete"),
-        ("quorank.search.sources:FilesSource", "plugin.wrong-kind"),
-    ],
-)
-def test_what_is_no_source_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, code: str) -> None:
-    sources = family(monkeypatch, {"mine": value})
-    with refused(code, f"plug-in mine = {value}"):
-        sources.read("mine", "source")
-
-
-def test_our_own_kinds_cannot_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = family(monkeypatch, {"folder": "elsewhere:Mine"})
-    assert type(sources.read("folder", "source")).__module__ == "quorank.search.sources.folder"
