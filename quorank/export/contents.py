@@ -94,11 +94,10 @@ def finite_double(value: object, file: str, quantity: str) -> float:
 
 def finite_float32(value: object, file: str, quantity: str) -> np.float32:
     """Return a number that is finite in float32."""
-    with np.errstate(over="ignore"):
-        number = np.float32(finite_double(value, file, quantity))
-    if not np.isfinite(number):
+    number = finite_double(value, file, quantity)
+    if abs(number) > np.finfo(np.float32).max:
         raise damaged(file, f"expected a number as {quantity}, got {brief(value)}")
-    return number
+    return np.float32(number)
 
 
 def fill_missing(features: Floats, missing: Floats | float) -> Floats:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from quorank.reports import statement
 from quorank.reports.comparison import RunGroup, compare_table, privacy_of
 from quorank.reports.page import render
 from quorank.reports.panel_svg import panel_svg
-from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, paired_differences, panels_of
+from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, panels_of
 
 
 def write_report(run: Run | Path | str, path: Path | str) -> Path:
@@ -88,7 +87,6 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
         differences=table.difference_rows(),
         notes=table.notes(),
         **_curves(groups, names),
-        paired=_paired_panels(groups, names),
         runs=[(row.name, _list_runs(row.group)) for row in table.rows],
         version=", ".join(dict.fromkeys(str(run.summary["version"]) for run in runs)),
     )
@@ -141,21 +139,6 @@ def _curves(groups: Sequence[RunGroup], names: Sequence[str]) -> dict[str, Any]:
         "repeated": any(len(group.runs) > 1 for group in groups),
         "averaged": any(panel.y_label for panel in panels),
     }
-
-
-def _paired_panels(groups: Sequence[RunGroup], names: Sequence[str]) -> list[Markup]:
-    """Draw learning curves minus those of the first setting, over the seeds and folds that all settings have."""
-    by_repetition = [{run.repetition: run for run in group.runs} for group in groups]
-    shared = sorted(set(by_repetition[0]).intersection(*by_repetition))
-    if len(groups) < 2 or len(shared) < 2:
-        return []
-    paired = [replace(g, runs=tuple(runs[at] for at in shared)) for g, runs in zip(groups, by_repetition, strict=True)]
-    panels = [
-        replace(panel, title=f"{panel.title} minus {names[0]}", curves=paired_differences(panel.curves))
-        for panel in panels_of(paired, names)
-        if all(len(curve.runs) == len(shared) and len(curve.x) for curve in panel.curves)
-    ]
-    return [panel_svg(panel, describe(panel)) for panel in panels]
 
 
 def describe(panel: Panel) -> str:

@@ -15,26 +15,20 @@ CLICK_COLUMNS = ("by logged clicks", "this ranker", "as shown", "gain")
 def what_was_run(run: Run) -> str:
     """Describe the run in one sentence, from its configuration."""
     clients, each = run.setting("federation.clients"), run.setting("federation.interactions")
-    fold = run.setting("data.fold")
-    ranker, learner = (kind(run.setting("ranker"), "unnamed"), kind(run.setting("learner"), "an unnamed learner"))
-    members = f"{count(clients)} clients" if clients is not None else "Clients"
-    pace = f" with {count(each)} interactions each per round" if each is not None else ""
+    ranker, learner = kind(run.setting("ranker"), "unnamed"), kind(run.setting("learner"), "an unnamed learner")
     users = " ".join(word for word in (run.setting("users.preset"), kind(run.setting("users"))) if word)
-    aggregation = kind(run.setting("federation.aggregation"))
-    feedback = run.setting("learner.feedback")
+    fold, feedback = run.setting("data.fold"), run.setting("learner.feedback")
+    members = "Clients" if clients is None else f"{count(clients)} clients"
+    source = f"{run.setting('data.source', 'unnamed data')}" + ("" if fold is None else f", fold {fold}")
+    together = f"{_article(ranker)} {ranker} ranker together in {count(run.summary['rounds'])} rounds"
     if feedback is not None:
         learned_from = "labels" if feedback == "labels" else f"the logged clicks of {users or 'simulated'} users"
-        return (
-            f"{members} grew {_article(ranker)} {ranker} ranker together in {count(run.summary['rounds'])} rounds"
-            f" by {learner} from {learned_from} on {run.setting('data.source', 'unnamed data')}"
-            f"{f', fold {fold}' if fold is not None else ''}; only sums over all clients were used."
-        )
+        return f"{members} grew {together} by {learner} from {learned_from} on {source}; only sums over all clients were used."
+    pace = "" if each is None else f" with {count(each)} interactions each per round"
+    aggregation = kind(run.setting("federation.aggregation"))
     return (
-        f"{members}{pace} learned {_article(ranker)} {ranker} ranker together"
-        f" in {count(run.summary['rounds'])} rounds ({count(run.summary['interactions'])} interactions)"
-        f" by {learner.upper() if len(learner) <= 4 else learner}"
-        f" from the clicks of {users or 'simulated'} users"
-        f" on {run.setting('data.source', 'unnamed data')}{f', fold {fold}' if fold is not None else ''}"
+        f"{members}{pace} learned {together} ({count(run.summary['interactions'])} interactions)"
+        f" by {learner.upper() if len(learner) <= 4 else learner} from the clicks of {users or 'simulated'} users on {source}"
         f"{f'; updates were combined by {aggregation}' if aggregation else ''}."
     )
 
