@@ -23,12 +23,14 @@ def what_was_run(run: Run) -> str:
     together = f"{_article(ranker)} {ranker} ranker together in {count(run.summary['rounds'])} rounds"
     if feedback is not None:
         learned_from = "labels" if feedback == "labels" else f"the logged clicks of {users or 'simulated'} users"
-        return f"{members} grew {together} by {learner} from {learned_from} on {source}; only sums over all clients were used."
+        told = "only sums over all clients were used"
+        return f"{members} grew {together} by {learner} from {learned_from} on {source}; {told}."
     pace = "" if each is None else f" with {count(each)} interactions each per round"
     aggregation = kind(run.setting("federation.aggregation"))
+    learner = learner.upper() if len(learner) <= 4 else learner
     return (
         f"{members}{pace} learned {together} ({count(run.summary['interactions'])} interactions)"
-        f" by {learner.upper() if len(learner) <= 4 else learner} from the clicks of {users or 'simulated'} users on {source}"
+        f" by {learner} from the clicks of {users or 'simulated'} users on {source}"
         f"{f'; updates were combined by {aggregation}' if aggregation else ''}."
     )
 
