@@ -24,7 +24,7 @@ from quorank.files.atomic import write_whole
 from quorank.files.documents import read_json
 from quorank.kernels.process import raise_file_limit, terminate_all
 from quorank.protocol.certificates import fit_together
-from quorank.service.dashboard.event_log import EventLog, rotate
+from quorank.service.dashboard.event_log import EventLog
 from quorank.service.home import LOG, Home
 
 SUPERVISOR, WORKER = "quorank.service.supervisor", "quorank.service.intake.worker"
@@ -117,7 +117,6 @@ class Supervisor:
                 if time.monotonic() - self._looked > CERTIFICATE_SECONDS:
                     self._looked = time.monotonic()
                     self._tend_certificate()
-                    rotate(self.home.path / LOG)
                 self._write("running" if all(worker.ready for worker in self.workers) else "starting")
                 time.sleep(LOOK_SECONDS)
         finally:

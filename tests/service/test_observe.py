@@ -6,10 +6,6 @@ import ast
 import io
 import json
 import math
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -28,7 +24,6 @@ from quorank.service.dashboard.event_log import (
     plain_code,
     plain_event,
     plain_number,
-    rotate,
 )
 from quorank.service.dashboard.page import event_sentence
 from quorank.service.dashboard.status import Event
@@ -161,42 +156,3 @@ def test_every_event_is_said_in_words() -> None:
         words = event_sentence(Event(0.0, name, values))
         assert words != name and "?" not in words and "_" not in words, name
         assert event_sentence(Event(0.0, name)), "also where numbers were withheld"
-
-
-# ---------------------------------------------------------------- rotation
-
-PRINTING = """
-import os, sys
-from pathlib import Path
-from quorank.service.dashboard.event_log import rotate
-name, path = sys.argv[1], Path(sys.argv[2])
-turned = 0
-for number in range(300):
-    os.write(2, f"{name} {number}\\n".encode())
-    if name == "parent" and number % 10 == 0:
-        turned += rotate(path, longest=400, kept=3)
-assert name != "parent" or turned > 3, turned
-assert not rotate(path.with_name("other"), longest=0)
-"""
-
-
-@pytest.mark.slow
-def test_a_log_that_several_processes_print_into_begins_anew(tmp_path) -> None:
-    path = tmp_path / "service.log"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    environment = os.environ | {"PYTHONPATH": str(Path(quorank.__file__).parents[1])}
-    started = [
-        subprocess.Popen([sys.executable, "-c", PRINTING, name, str(path)], stderr=descriptor, env=environment)
-        for name in ("child", "parent")
-    ]
-    os.close(descriptor)
-    assert [process.wait(60) for process in started] == [0, 0], path.read_text()
-    files = sorted(tmp_path.iterdir())
-    assert [file.name for file in files] == ["service.log", *(f"service.log.{number}" for number in (1, 2, 3))]
-    assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
-    lines = [line for file in files for line in file.read_text().splitlines()]
-    assert all(re.fullmatch(r"(child|parent) \d+", line) for line in lines), "no line is torn"
-    assert "parent 299" in lines
-    (tmp_path / "else").write_text("x" * 5000)
-    assert not rotate(tmp_path / "else", longest=10) and not rotate(tmp_path / "none", longest=0)
-    assert not (tmp_path / "else.1").exists(), "what is printed elsewhere is not turned over"

@@ -1,4 +1,4 @@
-"""Log of a service in JSON lines, and its rotation.
+"""Log of a service in JSON lines.
 
 A line holds the name of an event, numbers, and for a refusal the code of its error, which is a literal of our source.
 Events and fields are fixed lists; other values than plain numbers are written as null, and strings that do not look like a
@@ -11,14 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, TextIO
 
@@ -73,10 +70,6 @@ EVENTS: Mapping[str, EventKind] = {
 
 OTHER = "reply.other"
 LARGEST = 2**53
-LONGEST = 8 << 20
-"""Bytes of a log before it is rotated."""
-KEPT = 3
-"""Number of older logs; NAME.1 is the youngest."""
 _CODE = re.compile(r"(?=.{3,40}\Z)[a-z0-9-]+\.[a-z0-9-]+")
 
 
@@ -129,30 +122,3 @@ class EventLog:
         with self._lock, contextlib.suppress(OSError, ValueError):
             self.stream.write(line + "\n")
             self.stream.flush()
-
-
-def rotate(path: Path, longest: int = LONGEST, kept: int = KEPT) -> bool:
-    """Rotate a long log that this process prints into; returns whether it did.
-
-    Several processes append to the file (O_APPEND), so its content is copied to NAME.1 and the file is truncated instead of
-    moved. Output to a terminal or to systemd's journal is left alone.
-    """
-    aside = path.with_name(f".{path.name}.tmp")
-    try:
-        own, found = os.fstat(2), path.stat()
-        if (own.st_dev, own.st_ino) != (found.st_dev, found.st_ino) or found.st_size <= longest:
-            return False
-        with path.open("r+b") as log, os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as copy:
-            copy.truncate(0)  # of a process that was killed here
-            shutil.copyfileobj(log, copy)
-            log.truncate(0)
-        for number in range(kept - 1, 0, -1):
-            older = path.with_name(f"{path.name}.{number}")
-            if older.exists():
-                older.replace(path.with_name(f"{path.name}.{number + 1}"))
-        aside.replace(path.with_name(f"{path.name}.1"))
-    except OSError:  # a full disk must not end the service
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        return False
-    return True
