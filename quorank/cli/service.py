@@ -229,7 +229,7 @@ def show_status(status: Status, as_json: bool) -> None:
 def status_rows(status: Status) -> list[tuple[str, ...]]:
     """Return the status in rows of name, value and explanation."""
     parties, pending = status.kind == "parties", [str(member.client) for member in status.members if member.waiting]
-    value, quality_note = _quality(status)
+    value, note = ("none", "nobody reports it") if status.quality is None else status.quality.words()
     words: dict[str, Any] = {
         "unit": {"parties": "turns", "tuning": "versions"}.get(status.kind, "rounds"),
         "address": "" if status.address is None else f", reached at {status.address}",
@@ -244,7 +244,7 @@ def status_rows(status: Status) -> list[tuple[str, ...]]:
         "epsilon_planned_note": "" if status.epsilon_planned is None else f" of {status.epsilon_planned:.4g} planned",
         "unspent": "nothing is accounted" if status.rounds else "no round is done",
         "quality_value": value,
-        "quality_note": quality_note,
+        "quality_note": note,
     }
     if parties:
         words |= dict.fromkeys(("epsilon_spent", "unspent", "quality_value", "cohort", "accepted", "invite"))
@@ -265,19 +265,3 @@ def status_rows(status: Status) -> list[tuple[str, ...]]:
         rows.append((weight.name, f"{weight.value:.4g}", bounds))
     known = "".join(f"; {count:,} × {version}" for version, count in sorted(status.versions.members.items()))
     return [*rows, ("version", status.versions.service, f"protocol {status.versions.protocol}{known}")]
-
-
-def _quality(status: Status) -> tuple[str, str]:
-    """Return the quality of the ranking, and a note."""
-    quality = status.quality
-    if quality is None or quality.best is None:
-        least = "nobody reports it"
-        if quality is not None:
-            least = f"{quality.measure}: too few to say; shown from {quality.least_devices} reports on"
-        return "none", least
-    value, error = quality.best
-    if error is None:
-        return f"{value:.4f}", quality.measure
-    doubt = "" if quality.is_significant else ": too few to say"
-    told = f"{quality.measure}, ± two standard errors{doubt}; {quality.devices} reports in round {quality.round}"
-    return f"{value:.2f} ± {2 * error:.2f}", told

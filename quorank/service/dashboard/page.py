@@ -32,7 +32,7 @@ from quorank.service.dashboard.access import PageToken, private_headers
 from quorank.service.dashboard.event_log import EVENTS
 from quorank.service.dashboard.metrics import CONTENT_TYPE, exposition
 from quorank.service.dashboard.numbers import ago, byte_count, count, duration, small
-from quorank.service.dashboard.status import Event, Quality, RoundFigures, Status, mean_seconds
+from quorank.service.dashboard.status import Event, RoundFigures, Status, mean_seconds
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -215,7 +215,7 @@ def _context(status: Status) -> dict[str, Any]:
     return {
         "status": status,
         "words": _WORDS[status.kind],
-        "quality": quality_texts(status.quality),
+        "quality": status.quality.words() if status.quality else ("not measured", "devices do not report it"),
         "refused": sorted(((code, n) for code, n in status.refused.items() if n), key=lambda one: (-one[1], one[0])),
         "charts": charts(status),
         "share": _share(status.rounds, status.rounds_planned),
@@ -260,22 +260,6 @@ def _share(part: float | None, whole: float | None) -> float | None:
 def _place(lower: float, upper: float) -> Callable[[float], str]:
     """Return a function that maps a value between its bounds to 0 … 100."""
     return lambda value: f"{100.0 * min(1.0, max(0.0, (value - lower) / ((upper - lower) or 1.0))):.1f}"
-
-
-def quality_texts(quality: Quality | None) -> tuple[str, str]:
-    """Return the value of the quality tile and its note, also without a value or with too much noise."""
-    if quality is None:
-        return "not measured", "devices do not report it"
-    if quality.best is None:
-        return "too few reports", f"shown from {quality.least_devices} reports in a round"
-    (value, error), of = quality.best, [f"{quality.measure}{' over rounds' if quality.smoothed is not None else ''}"]
-    if quality.devices:
-        of.append(f"{count(quality.devices)} reports in round {quality.round}")
-    if error is None:
-        return f"{value:.4f}", ", ".join(of)
-    if not quality.is_significant:
-        return "too few reports", f"{value:.2f} ± {2 * error:.2f} is mostly noise; {', '.join(of)}"
-    return f"{value:.3f} ± {2 * error:.3f}", ", ".join(of)
 
 
 class _StatusPanel(Panel):

@@ -88,6 +88,19 @@ class Quality:
             return self.smoothed, self.smoothed_error
         return None if self.value is None else (self.value, self.error)
 
+    def words(self) -> tuple[str, str]:
+        """Return the value with two standard errors, and a note; also without a value or with too much noise."""
+        if self.best is None:
+            return "too few reports", f"{self.measure}, shown from {self.least_devices} reports in a round"
+        value, error = self.best
+        of = f"{self.measure} over rounds" if self.smoothed is not None else self.measure
+        of += f", {self.devices:,} reports in round {self.round}" if self.devices else ""
+        if error is None:
+            return f"{value:.4f}", of
+        if not self.is_significant:
+            return "too few reports", f"{value:.2f} ± {2 * error:.2f} is mostly noise; {of}"
+        return f"{value:.3f} ± {2 * error:.3f}", of
+
     @property
     def is_significant(self) -> bool:
         """Return whether there is a value whose noise is small enough."""

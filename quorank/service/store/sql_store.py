@@ -292,12 +292,11 @@ class SqlStore:
     def counts(self, since: float) -> dict[str, int]:
         """Return numbers of members: invited, enrolled ones that may take part, left, revoked, seen since a time."""
         query = (
-            "SELECT coalesce(sum(CASE WHEN key IS NULL AND revoked IS NULL THEN 1 ELSE 0 END), 0),"
-            f" coalesce(sum(CASE WHEN {_ADMITTED} THEN 1 ELSE 0 END), 0), count(gone), count(revoked),"
-            " coalesce(sum(CASE WHEN seen >= ? THEN 1 ELSE 0 END), 0) FROM members"
+            "SELECT count(*) FILTER (WHERE key IS NULL AND revoked IS NULL),"
+            f" count(*) FILTER (WHERE {_ADMITTED}), count(gone), count(revoked), count(*) FILTER (WHERE seen >= ?)"
         )
         names = ("invited", "enrolled", "left", "revoked", "seen")
-        return dict(zip(names, map(int, self.database.execute(query, since)[0]), strict=True))
+        return dict(zip(names, self.database.execute(f"{query} FROM members", since)[0], strict=True))
 
     def programs(self) -> dict[str, int]:
         """Return the number of members by program version; `other` for unknown and rare ones."""
