@@ -25,12 +25,12 @@ from quorank.kernels.arrays import Doubles, Uint32s
 from quorank.member.client_privacy import Entropy, check_task, masked_vector
 from quorank.member.device import Device
 from quorank.member.membership import IDENTITY, ClientPins
-from quorank.privacy.mechanisms.integer_sums import secure_sums
+from quorank.privacy.mechanisms.integer_sums import IntegerSums, secure_sums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, Refusal
-from quorank.protocol.secure_round import IdentityPins, SecureMember, invitation
+from quorank.protocol.secure_round import SecureMember, invitation
 
 _SECURE = b"QSEC"
 _BEGUN = "secure round"
@@ -39,14 +39,11 @@ _BEGUN = "secure round"
 class DeviceAnswers:
     """Answers of one device; `given` are the pinned identities of its invitation, by client number."""
 
-    def __init__(self, device: Device, given: Mapping[str, bytes] | None = None) -> None:
-        self.device, self.pins = device, ClientPins(device.store, given)
+    def __init__(self, device: Device, given: Mapping[str, bytes] | None = None, entropy: Entropy = os.urandom) -> None:
+        self.device, self.pins, self._entropy = device, ClientPins(device.store, given), entropy
         self.pins.clients = device.terms.setting.clients
-
-    @cached_property
-    def secure(self) -> SecureDevice:
-        """The device's side of secure sums."""
-        return SecureDevice(self.device, self.pins)
+        self._member: SecureMember | None = None  # in the secure sum of `_task`
+        self._task = b""
 
     def answer(self, content: bytes) -> bytes | Declined:
         """Return the answer to any message, or the reason for declining; it never raises."""
@@ -60,7 +57,9 @@ class DeviceAnswers:
         """Return the answer to a phase of a secure sum, and to nothing else."""
         if not content.startswith(_SECURE):
             return Declined("malformed")
-        return self.secure.answer(content) if self.device.terms.secure else Declined("secure")
+        if not self.device.terms.secure:
+            return Declined("secure")
+        return self.device.guarded(lambda: self._answer_phase(content))
 
     def answer_rebuilding(self, content: bytes) -> bytes | Declined:
         """Return the answer to a task of a rebuilding, and to nothing else."""
@@ -102,15 +101,11 @@ class DeviceAnswers:
     def _batches(self) -> int:
         return self.device.store.used(self.device.terms.run) // self.device.terms.interactions
 
+    # ------------------------------------------------------------ secure sums
 
-class SecureDevice:
-    """A device's side of secure sums."""
-
-    def __init__(self, device: Device, pins: IdentityPins | None = None, entropy: Entropy = os.urandom) -> None:
-        self.device, self.mechanism = device, secure_sums(device.terms.client_mechanism)
-        self.pins, self._entropy = pins, entropy
-        self._member: SecureMember | None = None
-        self._task = b""
+    @cached_property
+    def mechanism(self) -> IntegerSums:
+        return secure_sums(self.device.terms.client_mechanism)
 
     @cached_property
     def key(self) -> MemberKey:
@@ -123,11 +118,7 @@ class SecureDevice:
                 store.set_fact(IDENTITY, secret)
         return MemberKey(secret)
 
-    def answer(self, content: bytes) -> bytes | Declined:
-        """Return the answer to one phase, or the reason for declining; it never raises."""
-        return self.device.guarded(lambda: self._answer(content))
-
-    def _answer(self, content: bytes) -> bytes:
+    def _answer_phase(self, content: bytes) -> bytes:
         try:
             opening = invitation(content)
         except BadInput as error:

@@ -16,7 +16,7 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Verdict
 from quorank.federation.reply import Task, decode_task
-from quorank.member.device_answers import SecureDevice
+from quorank.member.device_answers import DeviceAnswers
 from quorank.privacy import ClippedGaussian
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import neighbours_for
@@ -357,8 +357,8 @@ def secure_federation(**options) -> Federation:
     return Federation(CLIENTS, 3, privacy=privacy)
 
 
-def devices_of(simulator, tmp_path, pinned=True) -> dict[int, SecureDevice]:
-    found = {c: SecureDevice(device_of(simulator, tmp_path / str(c), c)) for c in range(CLIENTS)}
+def devices_of(simulator, tmp_path, pinned=True) -> dict[int, DeviceAnswers]:
+    found = {c: DeviceAnswers(device_of(simulator, tmp_path / str(c), c)) for c in range(CLIENTS)}
     if pinned:
         pins = {client: device.key.public for client, device in found.items()}
         for device in found.values():
@@ -382,7 +382,7 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     assert isinstance(devices[0].answer(first), bytes)
     identity = devices[0].key.public
     devices[0].device.store.close()  # killed after its keys left: it is out of this round
-    devices[0] = SecureDevice(device_of(simulator, tmp_path / "0", 0), pins)
+    devices[0] = DeviceAnswers(device_of(simulator, tmp_path / "0", 0))
     assert devices[0].key.public == identity
     assert devices[0].answer(first) == Declined("old")
     for client in range(1, CLIENTS):
@@ -422,9 +422,8 @@ def play_devices(round_: SecureRound, devices) -> None:
 
 def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, secure_federation())
-    device = SecureDevice(device_of(simulator, tmp_path))
+    device = DeviceAnswers(device_of(simulator, tmp_path))
     task = decode_task(task_of(simulator))
-    device.device.answer(b"")
     round_ = SecureRound(task, SESSION, [0, 1], 2)
     first = round_.tasks()[0]
     assert device.answer(first) == Declined("waiting")
@@ -434,7 +433,7 @@ def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_
         device.device.store.set_consent(False, 9.0)
     assert device.answer(envelope(SHARES, [b""])) == Declined("consent")
     assert device.answer(envelope(SHARES, [b""])) == Declined("secure")
-    assert device.answer(b"nonsense") == Declined("malformed")
+    assert device.answer_secure(b"nonsense") == Declined("malformed")
     assert device.answer(b"QSEC\x02" + first[5:]) == Declined("version")  # of the version before: it says what to do
     assert device.device.store.waiting() == 3
 

@@ -156,7 +156,7 @@ def network(tiny_collection, tmp_path) -> Network:
 
 
 def public(answering: DeviceAnswers) -> bytes:
-    return answering.secure.key.public
+    return answering.key.public
 
 
 def test_identities_are_pinned(network) -> None:
