@@ -22,7 +22,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.experiments.runner import Runner
 from quorank.learning import OnlineRanker, Shown
-from quorank.learning.click_guard import ClickGuard, list_evidence
+from quorank.learning.online import ClickGuard, list_evidence
 from quorank.users import Cascade
 from quorank.users.click_model import ClickTables
 

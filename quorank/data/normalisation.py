@@ -35,11 +35,7 @@ class Normalisation(ABC):
     high: ClassVar[tuple[float, ...]] = ()
     epsilon: ClassVar[float | None] = None
     delta: ClassVar[float] = 0.0
-
-    @property
-    def learns(self) -> bool:
-        """Return whether constants are learned before the first round."""
-        return False
+    learns: ClassVar[bool] = False  # constants are learned before the first round
 
     def with_constants(self, low: Doubles, high: Doubles) -> Normalisation:
         """Return this normalisation with constants (n,), if it takes any."""
@@ -104,7 +100,7 @@ class FixedRange(Normalisation):
             require(high >= low and math.isfinite(high - low), "normalisation.no-range", sentence, "high")
 
     @property
-    def learns(self) -> bool:
+    def learns(self) -> bool:  # type: ignore[override]
         return not self.low and not self.file
 
     def with_constants(self, low: Doubles, high: Doubles) -> FixedRange:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from quorank.data.normalisation import read_constants
+from quorank.data.normalisation import FixedRange, read_constants
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
 from quorank.errors import BadInput, brief, require, require_range
@@ -170,7 +170,7 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     data = _data_source(section_of(tables, "data"))
     ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
     try:
-        ranker = read_start(ranker, data.normalize)
+        ranker = ranker if ranker.prior is None else read_start(ranker, data.normalize)
     except BadInput as error:
         raise error.under("ranker") from None
     partition = PARTITIONS.read(tables.get("partition", Even.kind), "partition")
@@ -222,6 +222,8 @@ class FederationCounts:
 
 def _data_source(table: Mapping[str, Any]) -> DataSource:
     source = decode(DataSource, table, "data")
+    if source.normalize.kind != FixedRange.kind:
+        return source
     try:
         return replace(source, normalize=read_constants(source.normalize))
     except BadInput as error:

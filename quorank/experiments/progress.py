@@ -259,7 +259,8 @@ def saved_ranker(
     """
     done = experiment.rounds if rounds is None else rounds
     origin = Origin(by, experiment_digest(experiment), experiment.seed, done, stated_privacy(statement))
-    normalisation = experiment.data.normalize.known
+    normalisation = experiment.data.normalize
+    normalisation = normalisation.known if normalisation.low else normalisation
     return SavedRanker(experiment.ranker, n_features, theta, normalisation, tuple(names), 0.0, origin)
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 from quorank.learning.inverse_propensity import DR, IPS, SNIPS, ClickRule, rank_propensities
-from quorank.learning.pdgd import ListLearner, check_dial
+from quorank.learning.pdgd import ListLearner
 
 _ESTIMATORS = {"ips": IPS, "snips": SNIPS, "dr": DR}
 
@@ -40,15 +40,12 @@ class Counterfactual(ListLearner):
     share: float = 0.0  # s of the lists are explored
 
     def __post_init__(self) -> None:
-        require_range("eta", self.eta, above=0.0)
-        overshoots = f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}"
-        require(0.0 <= self.proximal * self.eta <= 2.0, "counterfactual.proximal-overshoots", overshoots, "proximal")
+        super().__post_init__()
         require_range("power", self.power, least=0.0, below=100.0)
         require_range("clip", self.clip, above=0.0, most=1.0)
         for propensity in self.propensities or ():
             require_range("propensities", propensity, above=0.0, most=1.0)
         require_range("reach", self.reach, least=1, below=2**31)
-        check_dial(self.temperature, self.window)
         require_range("share", self.share, least=0.0, most=1.0)
 
     def click_rule(self, k: int) -> ClickRule:

@@ -167,6 +167,14 @@ class ListLearner(CompiledLearner):
     window: int | None
     share: float
 
+    def __post_init__(self) -> None:
+        require_range("eta", self.eta, above=0.0)
+        overshoots = f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}"
+        require(0.0 <= self.proximal * self.eta <= 2.0, f"{self.kind}.proximal-overshoots", overshoots, "proximal")
+        require_range("temperature", self.temperature, above=0.0)
+        if self.window is not None:
+            require_range("window", self.window, least=1, below=2**20)
+
     @property
     def dial(self) -> Dial:
         """Exploration of its lists."""
@@ -197,13 +205,6 @@ class ListLearner(CompiledLearner):
             play_lists(work.world, cohort, rule, memory, rows)
         else:
             _replay_lists(work.world, cohort, ReplayRule(rule.clicks, self.eta, work.ranks), memory, rows)
-
-
-def check_dial(temperature: float, window: int | None) -> None:
-    """Refuse a temperature or a window that no list can be drawn by."""
-    require_range("temperature", temperature, above=0.0)
-    if window is not None:
-        require_range("window", window, least=1, below=2**20)
 
 
 @fixed_memory_kernel
@@ -314,10 +315,7 @@ class PDGD(ListLearner):
     share: float = 1.0  # s of the lists are explored
 
     def __post_init__(self) -> None:
-        require_range("eta", self.eta, above=0.0)
-        overshoots = f"must be at least 0 and at most 2/eta, or steps overshoot, got {self.proximal}"
-        require(0.0 <= self.proximal * self.eta <= 2.0, "pdgd.proximal-overshoots", overshoots, "proximal")
-        check_dial(self.temperature, self.window)
+        super().__post_init__()
         require_range("share", self.share, above=0.0, most=1.0)
 
     def click_rule(self, k: int) -> ClickRule:

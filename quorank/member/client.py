@@ -22,7 +22,7 @@ from quorank.errors import BadInput, require
 from quorank.federation.reply import LARGEST_MESSAGE
 from quorank.federation.unlearning import NOTHING
 from quorank.learning import Shown
-from quorank.learning.click_guard import ClickGuard
+from quorank.learning.online import ClickGuard
 from quorank.member.device import Device
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.membership import IDENTITY, LEAVING, MEMBER, TERMS

@@ -32,7 +32,7 @@ from quorank.federation.reply import Reply, Task, decode_task, encode_reply, enc
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import interpreted
 from quorank.learning import OnlineRanker, Shown
-from quorank.learning.click_guard import ClickGuard
+from quorank.learning.online import ClickGuard
 from quorank.member.client_privacy import Entropy, check_task, check_turn, private_report, with_fresh_secret
 from quorank.member.private_store import Interaction, PrivateStore, StoredRanker, StoredRelease
 from quorank.privacy import Mechanism

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuery
+from quorank.data.normalisation import NORMALISATIONS, FixedRange, Normalisation, WithinQuery
 from quorank.errors import BadInput, require
 from quorank.files.atomic import read_whole, write_whole
 from quorank.files.codec import Length, Range, decode, encode
@@ -133,7 +133,8 @@ class SavedRanker:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranker", self.ranker.with_prior(None))
         object.__setattr__(self, "feature_names", complete_names(self.feature_names, self.n_features))
-        self.normalisation.check_size(self.n_features)
+        if self.normalisation.kind == FixedRange.kind:
+            self.normalisation.check_size(self.n_features)
 
     def content(self) -> dict[str, Any]:
         """Return the content of the file without the digest."""

@@ -10,7 +10,7 @@ import pytest
 from equations import list_probability
 
 from quorank.learning import OnlineRanker
-from quorank.learning.click_guard import ClickGuard, agreement, list_evidence, weighted_pairs
+from quorank.learning.online import ClickGuard, agreement, list_evidence, weighted_pairs
 from quorank.rankers import Linear, scores
 
 TRUTH = np.array([2.0, -1.0, 0.5, 0.0, 1.0])

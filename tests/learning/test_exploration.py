@@ -14,9 +14,9 @@ from lists import Sampler, one_query, simulate
 from sampling import sampled
 
 from quorank.learning import PDGD, OnlineRanker
-from quorank.learning.click_guard import weighted_pairs
 from quorank.learning.client_loop import STATISTICS
 from quorank.learning.exploration import FREE, IN_BLOCKS, Dial
+from quorank.learning.online import weighted_pairs
 from quorank.rankers import Linear
 from quorank.users import Cascade, PositionBased
 

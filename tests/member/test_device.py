@@ -31,7 +31,7 @@ from quorank.federation import Federation
 from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.federation.reply import decode_reply, decode_task, encode_reply
 from quorank.learning import PDGD, Counterfactual
-from quorank.learning.click_guard import ClickGuard
+from quorank.learning.online import ClickGuard
 from quorank.member import device as device_module
 from quorank.member.client import device_log
 from quorank.member.client_privacy import with_fresh_secret
