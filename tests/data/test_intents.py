@@ -130,11 +130,3 @@ def test_other_broken_folders(folder, tmp_path) -> None:
     (folder / "fold5.txt").unlink()
     with pytest.raises(BadInput, match=r"has no fold5.txt or fold5.txt.gz"):
         read_intents(folder)
-
-
-def test_documents_without_names_are_refused(folder) -> None:
-    for fold in range(1, 6):
-        path = folder / f"fold{fold}.txt"
-        path.write_text("\n".join(line.split(" #")[0] for line in path.read_text().splitlines()) + "\n")
-    with pytest.raises(BadInput, match="fold files without document ids"):
-        read_intents(folder)

@@ -68,12 +68,6 @@ def test_relevant_documents_are_shared_by_all_or_belong_to_one_evenly(
         assert abs(np.count_nonzero(having[train.rows_of(q)] == preferences) - kappa * relevant) < 1 + 1e-9
 
 
-def test_a_query_is_judged_alike_in_whichever_split_it_stands(generated) -> None:
-    both = Collection("both", generated.train, generated.train)
-    train, test = Preferences(overlap=0.3).labels(both, 4)
-    assert np.array_equal(train, test)
-
-
 def test_the_twin_is_judged_by_merged_labels_or_as_its_counterpart(generated) -> None:
     counterpart = Preferences(overlap=0.3).split(generated, 4, 5, 2)
     merged = Preferences(overlap=0.3, iid=True).split(generated, 4, 5, 2)

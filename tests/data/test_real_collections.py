@@ -1,7 +1,5 @@
 """The same reader on real files, where they are."""
 
-import numpy as np
-
 from quorank.data import DataSource, load
 
 
@@ -18,24 +16,9 @@ def test_mq2008(real_data):
     assert found.train.document_ids[0].startswith("GX")
 
 
-def test_mq2008_is_normalised_already(real_data):
-    source = str(real_data / "mq2008")
-    raw, normal = (load(DataSource(source, normalize=n)).test for n in ("none", "query"))
-    varying = normal.features.max(axis=0) > 0
-    assert np.abs(raw.features - normal.features)[:, varying].max() < 0.01
-
-
 def test_mslr_sample(real_data):
     found = load(DataSource(str(real_data / "mslr-sample"), normalize="none"))
     assert (found.train.n_queries, found.test.n_queries) == (43, 43)
     assert (found.train.n_rows, found.test.n_rows) == (5_000, 5_000)
     assert found.train.n_features == 136 and found.grades == 5
     assert found.train.features.max() > 1e6
-
-
-def test_clueweb_intents(real_data):
-    folder = real_data / "clueweb09-intents"
-    splits = [load(DataSource(str(folder), fold=fold)).test for fold in range(1, 6)]
-    assert sum(split.n_queries for split in splits) == 61
-    assert sum(split.n_rows for split in splits) == 26_646
-    assert splits[0].document_ids[0].startswith("clueweb09-")

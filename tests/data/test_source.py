@@ -72,11 +72,6 @@ def test_yahoo_has_two_sets(tmp_path):
         load(DataSource(str(folder), fold=3))
 
 
-def test_document_ids_of_parts_are_joined(tmp_path):
-    parts = {f"S{i}_txt": f"1 qid:{i} 1:1{f' #docid = d{i}' if i != 2 else ''}\n" for i in range(1, 6)}
-    assert list(load(DataSource(str(put(tmp_path / "c", **parts)))).train.document_ids) == ["d1", "", "d3"]
-
-
 def refused(source):
     with pytest.raises(BadInput) as refusal:
         load(source)
@@ -104,12 +99,6 @@ def test_sentences(tmp_path):
     assert "query 1 stands in two of the parts" in refused(DataSource(str(parts)))
     put(tmp_path / "folds" / "Fold1", train_txt=text([1]), test_txt=text([2]))
     assert "has no Fold2; it has Fold1" in refused(DataSource(str(tmp_path / "folds"), fold=2))
-
-
-@pytest.mark.parametrize("fold", [0, 6])
-def test_folds_run_from_1_to_5(fold):
-    with pytest.raises(BadInput, match=f"fold: must be at least 1 and at most 5, got {fold}"):
-        DataSource(fold=fold)
 
 
 def test_unknown_names(tmp_path):

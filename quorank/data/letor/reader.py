@@ -87,14 +87,18 @@ def letor_blocks(path: Path) -> Iterator[LetorBlock]:
             yield from [_parse(path, first, line, width)] if first else []
             return
         waiting = deque([pool.submit(_parse, path, first, line, width)])
-        line += first.count(b"\n")
+        line += _count_lines(first)
         for text in chain([second], texts):
             waiting.append(pool.submit(_parse, path, text, line, width))
-            line += text.count(b"\n")
+            line += _count_lines(text)
             if len(waiting) > workers:
                 yield (block := waiting.popleft().result())
                 width = max(width, block.n_features)
         yield from (parsed.result() for parsed in waiting)
+
+
+def _count_lines(text: bytes | Bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == 10))
 
 
 def _check_size(path: Path, needed: int, text: int) -> None:
@@ -109,7 +113,7 @@ def _parse(path: Path, block: bytes, line: int, width: int) -> LetorBlock:
     from quorank.data.letor import kernel
 
     text = np.frombuffer(block if block.endswith(b"\n") else block + b"\n", np.uint8)
-    lines = int(np.count_nonzero(text == 10))
+    lines = _count_lines(text)
     runs, documents = np.empty((lines, 3), np.int64), np.empty(lines, np.int64)
     names = np.empty(text.size, np.uint8)
     # the shortest feature is `1:x`; untouched pages cost nothing
