@@ -47,21 +47,6 @@ def little_collection(documents: int = 40, queries: int = 12) -> TextCollection:
     return TextCollection("little", made, asked, judged)
 
 
-def test_a_generated_index_is_that_of_its_words() -> None:
-    """Postings, frequencies and lengths, counted again from the documents."""
-    index = PARTIES[1].documents.body
-    texts = [text_of(index, row) for row in range(120)]
-    assert index.lengths.tolist() == [sum(text.values()) for text in texts]
-    for term in (0, 7, 300):
-        word = index.vocabulary[term]
-        documents, counts = index.postings(term)
-        assert dict(zip(documents.tolist(), counts.tolist(), strict=True)) == {
-            d: text[word] for d, text in enumerate(texts) if text[word]
-        }
-        assert index.document_frequency[term] == sum(word in text for text in texts)
-        assert index.collection_frequency[term] == sum(text[word] for text in texts)
-
-
 def test_a_collection_is_dealt_out_once_and_whole() -> None:
     collection = little_collection()
     parties = divide_collections([collection], 4, seed=2, tokeniser=PLAIN)

@@ -7,11 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from chance import assert_follows
 from refusals import refused
 
 from quorank.parts import Family
-from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
+from quorank.silos.discrete_laplace import scale_for
 from quorank.silos.search.estimates import (
     K1,
     MOST_COUNT,
@@ -38,14 +37,6 @@ def test_the_likelihood_ratio_of_a_cell_and_a_length_reaches_epsilon_and_never_p
         assert max(ratios) == 1 / scale <= Fraction(str(part))
         worst += float(max(ratios))
     assert epsilon - 3e-6 <= worst <= epsilon
-
-
-def test_noise_of_a_cell_follows_its_distribution() -> None:
-    q = math.exp(-1.0)
-    sample = draw_noise(SystemStream(bytes(range(32))), scale_for(1, 1.0), 40_000)
-    expected = {k: (1 - q) / (1 + q) * q ** abs(k) for k in range(-8, 9)}
-    tail = (1 - sum(expected.values())) / 2
-    assert_follows(np.clip(sample, -9, 9).tolist(), expected | {-9: tail, 9: tail})
 
 
 def brute_posterior(v: int, df: float, cf: float, n: float, q: float, collide: float) -> list[float]:
