@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import random
 from collections.abc import Callable, Sequence
 
@@ -95,16 +94,6 @@ def test_contributions_may_arrive_before_hellos() -> None:
     for each in sealed.values():
         parties[each.receiver].receive(each)
     assert late.keys.fingerprint == parties["beta"].keys.fingerprint
-
-
-def test_another_session_gives_other_keys() -> None:
-    keys = set()
-    for session in range(3):
-        parties = agreements(session=session)
-        meet(parties)
-        result = parties["alpha"].keys
-        keys |= {result.hashing_key, result.fingerprint, *result.pairs.values()}
-    assert len(keys) == 3 * 4
 
 
 def test_every_contribution_counts() -> None:
@@ -294,19 +283,6 @@ def test_secrets_are_not_printed_and_identities_last() -> None:
         assert secret.hex() not in printed and repr(secret) not in printed
     one = PartyIdentity("alpha")
     assert PartyIdentity("alpha", one.private).public == one.public != PartyIdentity("alpha").public
-
-
-def test_parts_of_a_derivation_do_not_run_together() -> None:
-    secret = hashlib.sha256(b"secret").digest()
-    made = [
-        derive(secret, "purpose", b"ab", b"c"),
-        derive(secret, "purpose", b"a", b"bc"),
-        derive(secret, "purpose", b"abc"),
-        derive(secret, "purpose"),
-        derive(secret, "porpoise", b"ab", b"c"),
-        derive(bytes(32), "purpose", b"ab", b"c"),
-    ]
-    assert len(set(made)) == len(made) and {len(key) for key in made} == {32}
 
 
 # ---------------------------------------------------------------- sealed channels

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from quorank.errors import BadInput
 from quorank.silos.generated import Generator, alias_table, pick, zipf
 
 SMALL = Generator(parties=3, documents=300, queries=40, body=80, vocabulary=2000, topics=12, topic_terms=40)
@@ -97,31 +96,3 @@ def test_a_document_is_the_same_whatever_else_is_made() -> None:
     assert few.queries[3].tolist() == many.queries[3].tolist()
     other = replace(SMALL, documents=50).party(1, seed=10)
     assert other.body.terms[:100].tolist() != few.body.terms[:100].tolist()
-
-
-def test_words_are_different_and_letters_only() -> None:
-    words = Generator().words()
-    assert len(set(words)) == 20_000
-    assert all(word.isalpha() and word.islower() for word in words)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"documents": 0}, "documents: must be at least 1"),
-        ({"queries": -1}, "queries: must be at least 0"),
-        ({"overlap": 1.5}, "overlap: must be at least 0 and at most 1"),
-        ({"repeat": 1.0}, "repeat: must be at least 0 and below 1"),
-        ({"vocabulary": 100}, "vocabulary: must be at least twice"),
-        ({"topic_terms": 4}, "topic_terms: must be at least twice"),
-        ({"weak": 0.9}, "weak ≤ strong"),
-    ],
-)
-def test_settings_that_cannot_be(fields: dict[str, float], words: str) -> None:
-    with pytest.raises(BadInput, match=words):
-        replace(Generator(), **fields)
-
-
-def test_no_party_beyond_the_last() -> None:
-    with pytest.raises(BadInput, match="there are 3 parties"):
-        SMALL.party(3)

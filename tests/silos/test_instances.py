@@ -13,14 +13,7 @@ from quorank.errors import BadInput
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import divide_collections, generated_holdings, to_three_grades
 from quorank.silos.sketch.augmentation import Augment, ExactAnswers, cross_features, find_candidates
-from quorank.silos.sketch.instances import (
-    Instances,
-    noisy_labels,
-    own_rows,
-    reference_cuts,
-    reference_grades,
-    reference_scores,
-)
+from quorank.silos.sketch.instances import Instances, noisy_labels, own_rows, reference_grades, reference_scores
 from quorank.silos.training.setting import SiloSetting, divide_queries
 from quorank.silos.training.statistics import exact_statistics, share_statistics
 from quorank.text import Document, Features, Query, TextCollection, Tokeniser
@@ -68,13 +61,6 @@ def test_a_collection_is_dealt_out_once_and_whole() -> None:
         divide_collections([collection], 13)
 
 
-def test_longer_scales_become_three_grades() -> None:
-    assert [to_three_grades(g, 4) for g in range(5)] == [0, 1, 1, 2, 2]
-    assert [to_three_grades(g, 2) for g in range(3)] == [0, 1, 2]
-    assert [to_three_grades(g, 1) for g in range(2)] == [0, 1]
-    assert [to_three_grades(g, 3) for g in range(4)] == [0, 1, 2, 2]
-
-
 def test_reference_labels_are_ranks_of_the_query_likelihood() -> None:
     """Against probabilities computed word by word over the documents of all parties."""
     terms, mu = PARTIES[0].queries[2], 50.0
@@ -95,11 +81,6 @@ def test_reference_labels_are_ranks_of_the_query_likelihood() -> None:
     grades = reference_grades(PARTIES, mu)[0][2]
     best = [int(d) for d in np.argsort(-scores, kind="stable")[:20] if np.isfinite(scores[d])]
     assert grades == {d: 2 if rank < 2 else 1 for rank, d in enumerate(best) if d < 120}
-
-
-def test_published_cuts_for_the_published_size() -> None:
-    assert reference_cuts(4 * 36_400) == (10, 100)
-    assert reference_cuts(1000) == (2, 20)
 
 
 @given(st.integers(1, 9), st.floats(0.1, 0.9), st.integers(0, 50))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.parts import Family
 from quorank.silos.discrete_laplace import (
     AddressedStream,
     SystemStream,
@@ -259,22 +258,7 @@ def test_many_noisy_tables_of_neighbours_stay_within_the_bound(epsilon, spoilt) 
     assert (worst > 1.0) == spoilt
 
 
-def test_int32_cells_do_not_wrap_around() -> None:
-    most = np.full((1, 2000), 2**30 - 1, dtype=np.int32)
-    noisy = strict_table(most, 0.5, AddressedStream(1))
-    assert 2**30 - 1000 < noisy.min() < noisy.max() == 2**30 - 1
-
-
 # ---------------------------------------------------------------- the protocol
-
-
-@pytest.mark.parametrize(("kind", "promised"), [("none", None), ("published", None), ("strict", 8.0)])
-def test_protocols_are_read_back_and_say_what_they_promise(kind, promised) -> None:
-    protocol = QuestionProtocol(kind)
-    assert Family("protocol", QuestionProtocol).parse(str(protocol)) == protocol
-    statement = protocol.statement(10)
-    assert statement["unit"] == "one occurrence of one term in one document"
-    assert statement["epsilon"] == promised and (statement["delta"] is None) == (promised is None)
 
 
 def test_strict_lengths_have_the_noise_of_a_cell() -> None:

@@ -10,12 +10,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from chance import assert_follows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
-from quorank.errors import BadInput
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.hashing import Hashing
 from quorank.silos.sketch.questions import HiddenTerm, KeyedBlocks
@@ -185,30 +182,6 @@ def test_another_key_makes_other_blocks() -> None:
     assert b"asker" not in repr(mine).encode() and "word1" not in repr(mine)
 
 
-def test_places_in_a_block_say_nothing() -> None:
-    """The asked term's place in its block is uniform over the vocabulary."""
-    part = blocks(3, 10, WORDS[: 3 * (len(WORDS) // 3)])
-    assert_follows([part.block(t).index(t) for t in part.vocabulary], dict.fromkeys(range(3), 1 / 3))
-    rows = np.bincount(np.concatenate([part.hide(t, PUBLISHED).rows for t in ASKED]), minlength=30)
-    assert stats.chisquare(rows).pvalue > 1e-4
-
-
 def test_blocks_take_as_many_vectors_as_they_need() -> None:
     for among, real, rows in ((3, 10, 30), (4, 10, 30), (1, 30, 30), (5, 5, 5), (4, 2, 5), (8, 1, 5)):
         assert blocks(among, real).vectors(rows) == math.ceil(among / (rows // real))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: KeyedBlocks(b"short", WORDS),
-        lambda: blocks(0),
-        lambda: blocks(3, 0),
-        lambda: blocks(3, 31).hide("t", PUBLISHED),
-        lambda: blocks(3, 1, ("a", "b")),
-        lambda: blocks(3, 1, ("a", "b", "b")),
-    ],
-)
-def test_what_hides_nothing_is_refused(make) -> None:
-    with pytest.raises(BadInput):
-        make()

@@ -8,7 +8,7 @@ from refusals import refused
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import divide_collections, generated_holdings, party_name
-from quorank.silos.search.asker import SearchAsker, rank_found
+from quorank.silos.search.asker import SearchAsker
 from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, guess_rates, without_budgets
 from quorank.silos.search.decoys import CoherentDecoys, ordered_bundles
 from quorank.silos.search.in_process import SearchSession, search_hashing, search_in_process
@@ -196,12 +196,6 @@ def test_answers_about_unknown_documents_and_before_a_catalogue_are_refused() ->
     asker.receive_catalogue("B", Catalogue(np.array([9999], dtype=np.int32), np.array([5], dtype=np.int32)).to_bytes())
     with refused("silo-search.unknown-document"):
         asker.read(asked, answer, "B")
-
-
-def test_equal_documents_are_ranked_by_party_and_number() -> None:
-    session = SearchSession(HOLDINGS, statistics=STATISTICS)
-    found = session.search("A", QUERIES[0]).found
-    assert rank_found(reversed(found), 10) == list(found)
 
 
 # ---------------------------------------------------------------- attacks

@@ -149,12 +149,6 @@ def test_sizes_do_not_depend_on_what_documents_say() -> None:
     assert sizes == {answer_size(2, 3, TERMS.k)}
 
 
-def test_empty_owners_answer_too() -> None:
-    owner = owner_of(IndexedDocuments.build([], Tokeniser(stop_words="none")), FREE)
-    (named, *_) = SearchAnswer.from_bytes(owner.answer("beta", QUESTION), "alpha", QUESTION, FREE).bundles
-    assert len(named.numbers) == 0
-
-
 # ---------------------------------------------------------------- documents and releases
 
 

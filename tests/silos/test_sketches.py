@@ -63,13 +63,6 @@ def test_count_min_never_underestimates(document: dict[str, int], rows: int, wid
         assert estimate >= document.get(term, 0)
 
 
-def test_one_term_alone_is_exact() -> None:
-    columns, signs = Hashing(KEY, 4, 8).places(["alone"])
-    table = count_sketch_table(columns, signs, [9], 8)
-    assert count_sketch_estimate(sketch_cells(table, columns[0]), signs[0]) == 9
-    assert count_min_estimate(sketch_cells(count_min_table(columns, [9], 8), columns[0])) == 9
-
-
 @settings(max_examples=40)
 @given(
     st.lists(st.dictionaries(st.sampled_from(TERMS[:12]), st.integers(1, 9), min_size=1), min_size=1, max_size=12),
@@ -97,8 +90,3 @@ def test_algorithm_3(documents, sketch, k: int) -> None:
         ids, estimates = naive.top(term, k)
         assert [wanted[i] for i in ids] == list(estimates) == sorted(wanted, reverse=True)[:k]
         assert len(set(ids.tolist())) == min(k, len(documents))
-
-
-def test_counts_beyond_int16_take_int32() -> None:
-    index = Index.build([Document("d", "", "a " * 40_000)], Tokeniser(stop_words="none"))
-    assert Naive(Hashing(KEY, 2, 9), index).top("a", 3)[1].tolist() == [40_000.0]

@@ -87,17 +87,3 @@ def test_validation_takes_good_instances_and_leaves_bad_ones() -> None:
         for w in (chosen, 0.0)
     ]
     assert scores[0] >= scores[1] - 0.01
-
-
-def test_some_lists_of_a_set() -> None:
-    own = lists(3, queries=6, length=4)
-    some = own.select(np.array([1, 4]))
-    assert some.data.n_queries == 2
-    assert np.array_equal(some.data.features[:4], own.data.features[4:8])
-    assert np.array_equal(some.data.labels[4:], own.data.labels[16:20])
-
-
-@pytest.mark.parametrize("name", ["turns", "steps", "batch"])
-def test_no_training_without_steps(name: str) -> None:
-    with pytest.raises(BadInput, match="at least 1"):
-        RoundRobin(**{name: 0})
