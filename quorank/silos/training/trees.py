@@ -35,6 +35,8 @@ from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, 
 QUARTERS = 4
 """Candidate numbers of trees: a quarter of all, a half, three quarters, all."""
 DEEPEST = 8
+LEAST_HESSIAN = 1e-3
+"""H of a leaf at least."""
 FIRST, LAST = (int(cells_of(np.array([value], dtype=np.float32))[0]) for value in (0.0, 1.0))
 """Cells of the feature values 0 and 1."""
 _Natural = Annotated[int, Range(0, below=1 << 31)]
@@ -54,7 +56,7 @@ class TreeHead:
 
 @dataclass(frozen=True)
 class TreeTraining(SumTraining):
-    """Trees of depth D with leaf values −η·G/(H + λ)."""
+    """Trees of depth D with leaf values −η·G/H."""
 
     kind: ClassVar[str] = "trees"
 
@@ -63,9 +65,6 @@ class TreeTraining(SumTraining):
     depth: int = 4  # D, levels of splits
     bins: int = 64  # bins of a feature, at most
     least_data: int = 20  # documents of a leaf at least
-    least_hessian: float = 1e-3  # H of a leaf at least
-    ridge: float = 0.0  # λ, added to H of a leaf
-    sigmoid: float = 1.0  # σ, steepness of the pairwise logistic loss
     truncation: int = 30  # a pair has a document above this rank
     least_lists: int = FEWEST  # training lists of all parties, below which no tree is grown
     folds: int = 5  # one list in `folds` is held out
@@ -76,9 +75,6 @@ class TreeTraining(SumTraining):
         require_range("depth", self.depth, least=1, most=DEEPEST)
         require_range("bins", self.bins, least=2, most=MOST_BINS)
         require_range("least_data", self.least_data, least=0, below=2**31)
-        require_range("least_hessian", self.least_hessian, least=0.0)
-        require_range("ridge", self.ridge, least=0.0)
-        require_range("sigmoid", self.sigmoid, above=0.0, most=1e3)
         require_range("truncation", self.truncation, least=1, below=2**31)
         require_range("least_lists", self.least_lists, least=0, below=2**31)
         require_range("folds", self.folds, least=2, most=20)
@@ -98,12 +94,12 @@ class TreeTraining(SumTraining):
     def growth(self) -> GrowthRule:
         """Rule by which a tree grows."""
         leaves = 1 << self.depth
-        return GrowthRule(self.depth, leaves, self.least_data, self.least_hessian, self.ridge, 0.0, self.eta)
+        return GrowthRule(self.depth, leaves, self.least_data, LEAST_HESSIAN, 0.0, 0.0, self.eta)
 
     @property
     def gradients(self) -> LambdaRule:
         """Rule by which gradients are computed."""
-        return LambdaRule(self.sigmoid, self.truncation, True)
+        return LambdaRule(1.0, self.truncation, True)
 
     def judged_numbers(self, trees: int) -> list[int]:
         """Return the candidate numbers of trees, of a number of grown ones."""
