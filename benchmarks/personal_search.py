@@ -49,8 +49,14 @@ from quorank.search.index import SearchCandidates, SearchIndex, parse_query
 from quorank.search.personal_search import CANDIDATES, PAGE
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
-from quorank.search.ranking.search_features import SEARCH_FEATURES, PastChoices, documents_of, search_features
-from quorank.search.ranking.shipped_ranker import rank_candidates, shipped_parameters
+from quorank.search.ranking.search_features import (
+    SEARCH_FEATURES,
+    PastChoices,
+    documents_of,
+    rank_candidates,
+    search_features,
+    shipped_parameters,
+)
 from quorank.search.sources import FoundDocument
 from quorank.text.collection import Query, TextCollection
 from quorank.text.readers import read_collection

@@ -15,7 +15,6 @@ from quorank.errors import require, require_choice
 from quorank.files.atomic import ProcessLock, make_private_folder, write_whole
 from quorank.files.documents import json_bytes, read_json
 from quorank.text.function_words import Language
-from quorank.text.tokens import Tokeniser
 
 SETTINGS, WRITING = "settings.json", "writing.lock"
 BUSY = "another process is writing to this search; wait until it is done, or stop it"
@@ -36,10 +35,6 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         require_choice("language", self.language, get_args(Language))
-
-    def tokeniser(self) -> Tokeniser:
-        """Return the tokeniser of the language."""
-        return Tokeniser.for_language(self.language)
 
 
 @dataclass(frozen=True)

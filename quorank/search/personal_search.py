@@ -25,8 +25,16 @@ from quorank.search.home import SearchHome
 from quorank.search.index import SearchCandidates, SearchIndex, SnippetPiece, UpdateReport, parse_query
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
-from quorank.search.ranking.search_features import SEARCH_FEATURES, Document, documents_of, search_features
-from quorank.search.ranking.shipped_ranker import BAND_NAMES, habits, rank_candidates, shipped_parameters
+from quorank.search.ranking.search_features import (
+    BAND_NAMES,
+    SEARCH_FEATURES,
+    Document,
+    documents_of,
+    habits,
+    rank_candidates,
+    search_features,
+    shipped_parameters,
+)
 from quorank.search.sources import SOURCES, Source
 from quorank.search.taking_part import TakingPart
 

@@ -19,8 +19,7 @@ from quorank.errors import BadInput, require
 from quorank.files.atomic import expand_home
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit, try_ranker
-from quorank.search.ranking.search_features import SEARCH_FEATURES
-from quorank.search.ranking.shipped_ranker import shipped_parameters
+from quorank.search.ranking.search_features import SEARCH_FEATURES, shipped_parameters
 
 if TYPE_CHECKING:
     from quorank.member import Client

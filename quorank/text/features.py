@@ -41,19 +41,13 @@ def idf_published(documents: float, frequency: Doubles) -> Doubles:
     return np.log(max(documents, HALF) / np.clip(frequency, HALF, max(documents, HALF)))
 
 
-def idf_robertson(documents: float, frequency: Doubles) -> Doubles:
-    """Compute log((N − df + ½) / (df + ½)); negative for a term of more than half of the documents."""
-    df = np.clip(frequency, 0.0, documents)
-    return np.log((documents - df + HALF) / (df + HALF))
-
-
 def idf_smoothed(documents: float, frequency: Doubles) -> Doubles:
     """Compute log(1 + (N − df + ½) / (df + ½)): Robertson's, never negative, as in Lucene."""
     df = np.clip(frequency, 0.0, documents)
     return np.log1p((documents - df + HALF) / (df + HALF))
 
 
-_IDF = {"smoothed": idf_smoothed, "published": idf_published, "robertson": idf_robertson}
+_IDF = {"smoothed": idf_smoothed, "published": idf_published}
 
 
 def background(collection_length: float, frequency: Doubles) -> Doubles:
@@ -171,7 +165,7 @@ class Features:
     lambda_: float = 0.1  # λ of LMIR.JM
     delta: float = 0.7  # δ of LMIR.ABS
     bm25: Literal["robertson", "published"] = "robertson"  # Robertson's, or the paper's formula
-    idf: Literal["smoothed", "published", "robertson"] = "smoothed"  # which inverse document frequency
+    idf: Literal["smoothed", "published"] = "smoothed"  # which inverse document frequency
     idf_over: Literal["matched", "query"] = "matched"  # over terms that a document holds, or all
 
     def __post_init__(self) -> None:
@@ -179,7 +173,7 @@ class Features:
             require_range(name, getattr(self, name), above=0.0, most=most)
         require_range("b", self.b, least=0.0, most=1.0)
         require_choice("bm25", self.bm25, ("robertson", "published"))
-        require_choice("idf", self.idf, ("smoothed", "published", "robertson"))
+        require_choice("idf", self.idf, tuple(_IDF))
         require_choice("idf_over", self.idf_over, ("matched", "query"))
 
     def inverse_document_frequency(self, statistics: FieldStatistics) -> Doubles:

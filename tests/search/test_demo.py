@@ -17,7 +17,7 @@ from quorank.rankers.ranker_file import read_ranker
 from quorank.search.demo.demonstration import DemoPlan
 from quorank.search.demo.made_up_persons import generated_persons, sources_of, write_machine
 from quorank.search.personal_search import PersonalSearch
-from quorank.search.ranking.shipped_ranker import shipped_parameters
+from quorank.search.ranking.search_features import shipped_parameters
 from quorank.service.home import Home
 from quorank.service.overview import Overview
 

@@ -87,7 +87,7 @@ class SearchIndex:
     def open(cls, folder: Path | str | SearchHome | None = None) -> SearchIndex:
         """Open the index of a search folder, or create an empty one in the language of the folder's settings."""
         home = folder if isinstance(folder, SearchHome) else SearchHome.open(folder)
-        return cls(home, home.settings().tokeniser())
+        return cls(home, Tokeniser.for_language(home.settings().language))
 
     def __enter__(self) -> SearchIndex:
         return self

@@ -100,14 +100,8 @@ def place(path: str) -> str:
 
 
 def signed(number: float) -> str:
-    """Return a number with its sign in few digits.
-
-    >>> signed(1.234), signed(-0.0712), signed(0.0)
-    ('+1.23', '−0.07', '0')
-    """
-    if abs(number) < 0.005:
-        return "0"
-    return f"{number:+.2f}".replace("-", "−")
+    """Return a number with its sign in few digits."""
+    return "0" if abs(number) < 0.005 else f"{number:+.2f}".replace("-", "−")
 
 
 def share_bars(rows: Sequence[tuple[str, float, tuple[float, ...]]], smallest: float = 0.005) -> dict[str, Any]:

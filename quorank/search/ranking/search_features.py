@@ -12,6 +12,11 @@ in every list:
 - early match, 1/(1 + words before it/20); close match, terms of the query over the words that they span.
 
 Ages count from the beginning of the day, so that a list stays the same all day.
+
+The shipped ranker weighs BM25, a little recency and habit, so that lists are good before anything is learned. A list is
+ordered by band, habits first, then by score; learning never moves a document out of its band. A habit is a document
+that was chosen for at least half of the last choices for the query, with three choices added as doubt: three of three,
+or eight of ten, come first in their band.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.kernels.arrays import Doubles
+from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.search.index import SearchCandidates
 from quorank.text.features import FEATURE_NAMES
 
@@ -42,6 +47,23 @@ DOUBT = 3.0
 FOLDERS = 10.0
 EARLY = 20.0
 _KINDS = {"file": ("folder",), "mail": ("mbox", "maildir", "mail"), "page": ("firefox", "chromium")}
+
+BAND_NAMES = ("exact name", "beginning of the name", "all words", "some words")
+HABIT = 0.5
+SCALE = 10.0
+"""Length of the weight of BM25: the sharpness of a softmax over the scores."""
+WEIGHTS = {
+    "BM25 of body": 1.0,
+    "BM25 of title": 0.1,
+    "recency": 0.1,
+    "frecency": 0.1,
+    "chosen for this query": 0.4,
+    "chosen for a longer query": 0.3,
+    "title is the query": 0.2,
+    "like the first results": 0.4,
+}
+"""Relative weights of features; all others are 0."""
+CHOSEN = SEARCH_FEATURES.index("chosen for this query")
 
 Document = tuple[int, str]
 """Source and key of a document, which stay the same when it is indexed again."""
@@ -101,3 +123,26 @@ def within_list(values: Doubles) -> Doubles:
     low, high = values.min(axis=0), values.max(axis=0)
     spread = np.where(high > low, high - low, 1.0)
     return np.asarray((values - low) / spread)
+
+
+def shipped_parameters() -> Doubles:
+    """Return θ of the shipped ranker."""
+    theta = np.zeros(len(SEARCH_FEATURES))
+    for name, weight in WEIGHTS.items():
+        theta[SEARCH_FEATURES.index(name)] = SCALE * weight
+    return theta
+
+
+def habits(features: Doubles) -> Booleans:
+    """Return (documents,) whether each is a habit for this query; at most one is."""
+    return np.asarray(features[:, CHOSEN] >= HABIT)
+
+
+def rank_candidates(found: SearchCandidates, features: Doubles, theta: Doubles) -> tuple[Integers, Doubles]:
+    """Return the rows of the candidates in display order, and all their scores.
+
+    Of equal scores the newer document comes first, then the lower id.
+    """
+    scores = np.round(features @ theta, 9)  # so that the order of summation decides nothing
+    keys = (found.ids, -found.modified, -scores, ~habits(features), found.bands)
+    return np.lexsort(keys), scores

@@ -14,8 +14,7 @@ from quorank.member.private_store import StoredRelease
 from quorank.privacy import ClippedGaussian, Setting
 from quorank.protocol.terms import Terms
 from quorank.search.ranking.personal_part import RankerTrial
-from quorank.search.ranking.search_features import SEARCH_FEATURES
-from quorank.search.ranking.shipped_ranker import shipped_parameters
+from quorank.search.ranking.search_features import SEARCH_FEATURES, shipped_parameters
 
 
 @pytest.fixture

@@ -14,8 +14,16 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.parts import to_table
 from quorank.search.index import SearchCandidates
-from quorank.search.ranking.search_features import DAY, SEARCH_FEATURES, PastChoices, search_features, share
-from quorank.search.ranking.shipped_ranker import habits, rank_candidates, shipped_parameters
+from quorank.search.ranking.search_features import (
+    DAY,
+    SEARCH_FEATURES,
+    PastChoices,
+    habits,
+    rank_candidates,
+    search_features,
+    share,
+    shipped_parameters,
+)
 
 NOW = 1_800_000_000.0
 TODAY = NOW // DAY * DAY
