@@ -5,11 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
@@ -27,10 +24,6 @@ UNREACHED = 75
 """Exit code of `--once` where the service was unreachable (EX_TEMPFAIL): timers try again."""
 LEAVE_SECONDS = 900.0
 """Timeout of `--leave`, during which the others rebuild the ranker."""
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM: an orderly end."""
 
 
 def join(
@@ -60,47 +53,28 @@ def join(
     alone = once or not chosen or (bundle is None and simulate is None)
     require(alone, "option.conflict", f"{chosen} goes without --bundle and --simulate")
     require((simulate is None) == (client is None), "option.missing", "--simulate and --client need each other")
-    with _handle_sigterm():
-        if leave:
-            _leave(data, json)
-            return
-        from quorank.member.membership import check_not_left
-
-        check_not_left(data)
-        user = None
-        if simulate is not None and client is not None:
-            from quorank.experiments.simulated_user import SimulatedUser
-
-            user = SimulatedUser.of(simulate, client)
-        playing = bundle is not None or user is not None
-        if consent is not None and not playing:
-            _set_consent(data, consent)
-        if log:
-            show_log(data, json)
-        elif status or (consent is not None and not playing and not once):
-            show_status(data, json)
-        else:
-            _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
-
-
-@contextmanager
-def _handle_sigterm() -> Iterator[None]:
-    """End with exit code 0 on SIGTERM, with 130 on Ctrl-C; everything is closed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is closed
+    if leave:
+        _leave(data, json)
         return
+    from quorank.member.membership import check_not_left
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise _Terminated
+    check_not_left(data)
+    user = None
+    if simulate is not None and client is not None:
+        from quorank.experiments.simulated_user import SimulatedUser
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except _Terminated:
-        say("stopped")
-        raise Exit(0) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        user = SimulatedUser.of(simulate, client)
+    playing = bundle is not None or user is not None
+    if consent is not None and not playing:
+        _set_consent(data, consent)
+    if log:
+        show_log(data, json)
+    elif status or (consent is not None and not playing and not once):
+        show_status(data, json)
+    else:
+        _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
 
 
 def _has_invitation(data: Path) -> bool:

@@ -168,7 +168,7 @@ def wait_for(condition, seconds: float = 30.0) -> None:
 JOIN = [sys.executable, "-m", "quorank.cli.main", "join", "--data", "device"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGINT, 130)])
 def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, here, service) -> None:
     words = [*JOIN, "--bundle", "desk.json"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
