@@ -33,13 +33,12 @@ class RunWatch:
     def __init__(self, name: str) -> None:
         self._name, self._started = name, time.monotonic()
         self._runner: Runner | None = None
-        self._began = 0.0
         self._planned: dict[str, Any] | None = None  # until somebody looks, since accounting may take seconds
         self.state: State = "starting"
 
     def open(self, runner: Runner) -> None:
         """Take the run, which begins now."""
-        self._runner, self._began, self.state = runner, time.monotonic(), "running"
+        self._runner, self.state = runner, "running"
 
     def status(self) -> Status:
         """Return the status of the run at this moment."""
@@ -55,7 +54,7 @@ class RunWatch:
         federation, done, values = runner.experiment.federation, progress.done, progress.values
         judged = np.flatnonzero(np.isfinite(values[MEASURE][:done]))
         newest = Quality("offline nDCG@10", progress.last(MEASURE), None, int(judged[-1]) + 1) if len(judged) else None
-        pace = (now - self._began) / done if done else None
+        pace = (progress.train_seconds + progress.evaluate_seconds) / done if done else None
         history = [RoundFigures(int(at) + 1, quality=float(values[MEASURE][at])) for at in _spread(judged)]
         replies = values["participants"]
         history += [RoundFigures(int(at) + 1, replies=float(replies[at])) for at in _spread(np.arange(done))]
