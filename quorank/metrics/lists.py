@@ -57,20 +57,6 @@ def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -
     return dcg(ranked_labels, k) / ideal if ideal > 0 else 0.0
 
 
-def reciprocal_rank(labels: npt.ArrayLike, k: int = 10) -> float:
-    """1 / rank of the first relevant document (label > 0) among the first k, else 0 (Voorhees, TREC-8, 1999).
-
-    Args:
-        labels: (documents,) labels in ranked order.
-        k: Length of the page.
-
-    >>> reciprocal_rank([0, 2, 1])
-    0.5
-    """
-    hits = np.flatnonzero(_labels(labels, k)[:k] > 0)
-    return 1.0 / (int(hits[0]) + 1) if len(hits) else 0.0
-
-
 def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
     """Expected reciprocal rank, Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i) (Chapelle et al., CIKM 2009).
 

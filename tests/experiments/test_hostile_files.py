@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damaged_files import damaged_archives, damaged_bytes, damaged_json
 from interrupted_runs import stop_after
 from made_up_runs import reseal
-from mutations import damaged_archives, damaged_bytes, damaged_json
 from quick_runs import run_quickly
 from refusals import refused
 from small_runs import experiment, files_of

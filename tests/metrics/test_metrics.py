@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.metrics.lists import dcg, discounted_sum, err, ndcg, reciprocal_rank
+from quorank.metrics.lists import dcg, discounted_sum, err, ndcg
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=25)
 
@@ -27,8 +27,6 @@ LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=25)
         (ndcg([0, 2, 1], [2, 1, 0]), (3 / log2(3) + 1 / log2(4)) / (3 / log2(2) + 1 / log2(3))),
         (ndcg([1, 0], [1, 0, 2, 2], k=2), 1 / (3 / log2(2) + 3 / log2(3))),  # the best list of all candidates
         (ndcg([0, 0], [0, 0]), 0),
-        (reciprocal_rank([0, 0, 2, 1]), 1 / 3),
-        (reciprocal_rank([0, 0, 2], k=2), 0),
         (err([2, 0, 4]), 3 / 16 / 1 + (1 - 3 / 16) * (0 / 16) / 2 + (1 - 3 / 16) * (1 - 0 / 16) * (15 / 16) / 3),
         (err([2], max_label=2), 3 / 4),
         (err([]), 0),
@@ -81,16 +79,14 @@ def _against_ir_measures(measures) -> dict[str, dict[str, float]]:
     return {name: {q: (lists[q], v) for q, v in values.items()} for name, values in found.items()}
 
 
-def test_ndcg_and_reciprocal_rank_agree_with_ir_measures() -> None:
-    from ir_measures import RR, nDCG
+def test_ndcg_agrees_with_ir_measures() -> None:
+    from ir_measures import nDCG
 
     gains = nDCG(gains={1: 1, 2: 3, 3: 7, 4: 15}) @ 10
-    found = _against_ir_measures([gains, RR @ 10])
-    assert len(found[str(gains)]) == len(found["RR@10"]) == 60
+    found = _against_ir_measures([gains])
+    assert len(found[str(gains)]) == 60
     for labels, value in found[str(gains)].values():
         assert ndcg(labels, labels) == pytest.approx(value, abs=1e-9)
-    for labels, value in found["RR@10"].values():
-        assert reciprocal_rank(labels) == pytest.approx(value, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -122,7 +118,6 @@ def test_moving_a_better_document_up_never_lowers(labels: list[int], data: st.Da
         better[upper], better[lower] = labels[lower], labels[upper]
     assert ndcg(better, labels) >= ndcg(labels, labels) - 1e-12
     assert err(better) >= err(labels) - 1e-12
-    assert reciprocal_rank(better) >= reciprocal_rank(labels)
 
 
 @given(LABELS)
