@@ -19,7 +19,7 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, normal_pair
 from quorank.privacy import ClippedGaussian, Setting
-from quorank.privacy.mechanisms.clipping import check_releases, clip_updates
+from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_updates
 from quorank.privacy.mechanisms.gaussian import GaussianMechanism
 from quorank.privacy.mechanisms.mechanism import Memory
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
@@ -100,7 +100,7 @@ class Round:
     def clips_before(self, _: int) -> None:
         self.rows[:] = self.updates
         clip_updates(self.rows, CLIP, NAMES)
-        check_releases(self.rows, CLIP, NAMES)
+        ReleaseBound(CLIP).check(self.rows, NAMES)
 
     def clips_now(self, _: int) -> None:
         self.rows[:] = self.updates

@@ -15,7 +15,7 @@ from scipy import stats
 
 from quorank.kernels.draws import Purpose
 from quorank.privacy import ClippedGaussian, Setting, accounting
-from quorank.privacy.mechanisms.clipping import check_grid, clip_to_grid, grid_unit
+from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.discrete_gaussian import (
     ALIAS,
     BLOCKS,
@@ -121,7 +121,7 @@ def test_releases_are_whole_and_never_longer_than_the_clip(seed, size, clip, fac
     updates *= factor * clip / np.linalg.norm(updates, axis=1, keepdims=True)
     raw, unit = updates.copy(), grid_unit(clip, 100)
     clip_to_grid(updates, clip, unit, np.arange(3))
-    check_grid(updates, clip, unit, np.arange(3))
+    ReleaseBound(clip, unit, True).check(updates, np.arange(3))
     longest = math.floor(Fraction(clip) * Fraction(unit))
     for before, after in zip(raw, updates, strict=True):
         numbers = [int(number) for number in after]
@@ -134,7 +134,7 @@ def test_false_releases_are_refused_by_their_code() -> None:
     longest = math.floor(0.3 * unit)
     good = np.zeros((2, 3))
     good[1, 0] = longest
-    check_grid(good, 0.3, unit, names)
+    ReleaseBound(0.3, unit, True).check(good, names)
     for bad, code in (
         (1.0, "update.longer-than-clip"),
         (math.nan, "update.not-finite"),
@@ -143,11 +143,11 @@ def test_false_releases_are_refused_by_their_code() -> None:
         releases = good.copy()
         releases[1, 1] = bad
         with refused(code):
-            check_grid(releases, 0.3, unit, names)
+            ReleaseBound(0.3, unit, True).check(releases, names)
     releases = good.copy()
     releases[0, 1] = 0.5
     with refused("update.not-whole"):
-        check_grid(releases, 0.3, unit, names)
+        ReleaseBound(0.3, unit, True).check(releases, names)
 
 
 # ---------------------------------------------------------------- accounting

@@ -14,7 +14,7 @@ from scipy import stats
 
 from quorank.errors import BadInput
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs
-from quorank.privacy.mechanisms.clipping import check_releases, clip_updates, norm
+from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_updates, norm
 
 SETTING = Setting(200, 200, 200, parameters=7)
 SECRET = bytes(range(32))
@@ -80,7 +80,7 @@ def test_clipping_shortens_and_keeps_the_direction(updates, clip) -> None:
     for before, after, length in zip(raw, updates, lengths, strict=True):
         np.testing.assert_allclose(after, before * min(1.0, clip / max(length, 1e-300)), rtol=1e-12, atol=1e-300)
         assert norm(after) <= clip * (1 + 1e-12)
-    check_releases(updates, clip, np.arange(4))
+    ReleaseBound(clip).check(updates, np.arange(4))
 
 
 def noises(mechanism, rounds, size=7):
