@@ -7,8 +7,7 @@ from io import StringIO
 
 from fuzz.target import target
 from quorank.cli.service import show_status
-from quorank.service.dashboard.metrics import exposition
-from quorank.service.dashboard.page import draw_sections
+from quorank.service.dashboard.page import draw_sections, exposition
 from quorank.service.dashboard.status import Status
 
 

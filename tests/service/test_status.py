@@ -23,8 +23,7 @@ from quorank.federation.participation import Arrivals
 from quorank.federation.reply import Reply, encode_reply
 from quorank.federation.rounds import Report
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
-from quorank.service.dashboard.metrics import exposition
-from quorank.service.dashboard.page import draw_page
+from quorank.service.dashboard.page import draw_page, exposition
 from quorank.service.dashboard.status import (
     KEPT_EVENTS,
     KEPT_ROUNDS,
