@@ -78,27 +78,6 @@ def test_chips_restrict_the_list_and_the_order(own: OwnSearch) -> None:
     assert [choice.query for choice in own.search.history.choices()] == ["roses"], "a chip is not learned from"
 
 
-def test_the_reason_adds_up_to_the_score(own: OwnSearch) -> None:
-    own.add()
-    for _ in range(4):
-        page = own.search.find("roses")
-        own.search.choose(page.token, own.document("money/budget.txt"))
-    reasons = own.search.why("roses")
-    page = Seen(own.browser.get("/?q=roses").text)
-    band = [one for one in reasons if one.result.band == "all words"]
-    assert band[0].result.document == own.document("money/budget.txt")
-    assert "4 of the last 4 times" in band[0].habit and band[0].habit in page.text
-    assert not any(one.habit for one in reasons if one is not band[0])
-    for reason in reasons:
-        assert sum(one.share for one in reason.shares) == pytest.approx(reason.result.score, abs=1e-6)
-        assert f"{reason.result.score:.2f}" in page.text
-    first = own.browser.get("/?q=roses").text.split(f'id="result-{band[0].result.document}"')[1].split("</li>")[0]
-    for one in band[0].shares:
-        if abs(one.share) >= 0.005:
-            assert f'<th scope="row">{one.feature}</th>' in first
-            assert f"{one.share:+.2f}".replace("-", "−") in first
-
-
 def test_texts_are_shown_as_text(own: OwnSearch) -> None:
     own.add()
     own.search.index.update(1, [*map(nasty, range(2))])
