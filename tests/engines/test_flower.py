@@ -9,10 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Client, Pipe
+from multiprocessing.connection import Client
 from pathlib import Path
 
 import pytest
@@ -126,60 +125,6 @@ def test_messages_go_to_nodes_and_answers_come_back_once(transport) -> None:
             assert node.recv_bytes() == b""
         assert transport.nodes() == []
     assert wait_until(lambda: transport.pull() == [] and not transport.connected)
-
-
-class FakeGrid:
-    """The calls of Flower's grid that the bridge makes."""
-
-    def __init__(self) -> None:
-        self.pushed: list[Message] = []
-        self.replies: list[Message] = []
-
-    def get_node_ids(self):
-        return [5, 6]
-
-    def push_messages(self, messages):
-        first = len(self.pushed) + 1
-        self.pushed += messages
-        return [None if m.metadata.dst_node_id == 6 else f"flower-{n}" for n, m in enumerate(messages, first)]
-
-    def pull_messages(self, ids):
-        found = [reply for reply in self.replies if reply.metadata.reply_to_message_id in ids]
-        self.replies = []
-        return found
-
-
-def test_the_bridge_carries_both_ways_until_the_run_leaves() -> None:
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 7, 3
-    grid, (ours, theirs) = FakeGrid(), Pipe()
-    thread = threading.Thread(target=flower_apps.GridBridge(grid, theirs).run)
-    thread.start()
-
-    def exchange(*pushed: tuple[str, int, bytes], forgotten=()) -> list[tuple[str, bytes]]:
-        nodes, answers = ours.recv()
-        assert nodes == [5, 6]
-        ours.send((list(pushed), set(forgotten)))
-        found: list[tuple[str, bytes]] = answers
-        return found
-
-    def replied(number: int, content: object) -> Message:
-        grid.pushed[number].metadata.__dict__["_message_id"] = f"flower-{number + 1}"
-        return Message(RecordDict({"quorank": ConfigRecord({"content": content})}), reply_to=grid.pushed[number])
-
-    assert exchange(("1", 5, b"one"), ("2", 6, b"two"), ("3", 5, b""), forgotten=("3",)) == []
-    assert exchange() == [("2", b"")]  # Flower did not accept it
-    assert [message.content["quorank"]["content"] for message in grid.pushed] == [b"one", b"two"]
-    exchange(("4", 5, b"four"), ("5", 5, b"five"))
-    exchange(forgotten=("5",))
-    exchange()
-    grid.replies = [replied(0, b"reply"), replied(2, "text"), replied(3, b"late")]
-    answers: list[tuple[str, bytes]] = []
-    while len(answers) < 2:
-        answers += exchange()
-    assert answers == [("1", b"reply"), ("4", b"")]
-    ours.close()
-    thread.join(10)
-    assert not thread.is_alive()
 
 
 def is_alive(number: int) -> bool:
