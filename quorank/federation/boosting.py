@@ -28,9 +28,13 @@ from quorank.federation.sums import private_sum
 from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers, Uint32s
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows
-from quorank.learning.trees.growth import UNIT, GrownTree, LevelTask, TreeGrower, TreePlan
-from quorank.learning.trees.random_splits import (
+from quorank.learning.trees.growth import (
+    UNIT,
     DrawnSplits,
+    GrownTree,
+    LevelTask,
+    TreeGrower,
+    TreePlan,
     add_drawn_values,
     draw_splits,
     drawn_trees,

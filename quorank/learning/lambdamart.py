@@ -8,7 +8,7 @@ Two ways to choose splits:
 - "best": a message for each level of a tree asks for the histograms of its nodes, and the split that gains most is made
   (`trees.growth`). Sums are exact, masked or not.
 - "random": splits are drawn at random in advance, `batch` trees at a time, and one message requests Σ G and
-  Σ H of their leaves (`trees.random_splits`): few numbers, which tolerate noise. After Maddock et al. 2022,
+  Σ H of their leaves (`trees.growth`): few numbers, which tolerate noise. After Maddock et al. 2022,
   "Federated boosted decision trees with differential privacy", where random splits and batched updates did best.
 
 Gains are 2^label − 1, or with `feedback = "clicks"` the estimate click/max(p, clip) of relevance from logged lists, with

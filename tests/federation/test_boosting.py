@@ -15,8 +15,7 @@ from quorank.federation.rounds import State
 from quorank.federation.sums import private_sum
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
-from quorank.learning.trees.growth import UNIT
-from quorank.learning.trees.random_splits import draw_splits, release_rows, sums_of_release
+from quorank.learning.trees.growth import UNIT, draw_splits, release_rows, sums_of_release
 from quorank.privacy import ClippedGaussian, Setting
 
 
