@@ -116,7 +116,7 @@ class PaperFigure:
         return self.header.title + (" (quick version)" if self.quick else "")
 
     def identity(self) -> dict[str, Any]:
-        """Return the figure's name, size, data and version, as figure.json and results.json hold them."""
+        """Return name, size, data and version, as figure.json and results.json hold them."""
         return {"figure": self.name, "quick": self.quick, "data": self.data, "version": __version__}
 
     @property
@@ -429,7 +429,7 @@ def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
         require(found == identity, "folder.taken", other, where)
         return True
     is_file = folder.exists() and not folder.is_dir()
-    require(not is_file, "folder.taken", "this is a file; expected a directory for the figure", where)
+    require(not is_file, "folder.taken", "this is a file; expected a directory", where)
     empty = not folder.is_dir() or not any(folder.iterdir())
     require(empty, "folder.taken", "it holds something else than a figure; choose another --out", where)
     storage.make_folder(folder)

@@ -159,6 +159,6 @@ def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
         tuple(charts),
         (ReportTable("cover, milliseconds a query, megabytes", columns, tuple(rows)),),
         findings,
-        ("The recommended reading has no α, β, w and z of its own here: only as many entries as the literal one.",),
+        ("The recommended reading takes only the number of entries from the setting, not α, β, w and z.",),
         numbers,
     )

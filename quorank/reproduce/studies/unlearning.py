@@ -5,8 +5,8 @@ retraining) and table 6.2 (how much it depends on n′ and Δt). Rebuilding is s
 (`stretched`), and by the default of `quorank unlearn`.
 
 The names are the thesis's: 9H-1M has one client that sends −z·θ instead of θ (eq. 6.3), 10H-0M none, 9H-0M is retrained
-from the start without that client, and U(9H-1M) is rebuilt from the kept updates. Runs are kept in directories of their
-own and the figures in a file beside them, so that nothing is done twice.
+from the start without that client, and U(9H-1M) is rebuilt from the kept updates. Runs and their
+curves (figures.json) are kept, so that nothing is done twice.
 """
 
 from __future__ import annotations
