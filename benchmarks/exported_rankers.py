@@ -27,9 +27,8 @@ from quorank.experiments.experiment_file import read_experiment_file, set_values
 from quorank.experiments.runner import run_experiment
 from quorank.export import TARGETS
 from quorank.export.comparison import Comparison, compare_lists, with_gaps
-from quorank.export.directory import ExportDirectory, check_vectors, read_export, write_export
+from quorank.export.directory import ExportDirectory, check_vectors, read_export, read_vectors, write_export
 from quorank.export.exported_ranker import ExportedRanker
-from quorank.export.vectors import read_vectors
 from quorank.rankers.ranker_file import read_ranker
 
 COLLECTIONS = ("synthetic:mq2007", "../shared/data/mq2008", "../shared/data/mslr-sample")

@@ -27,8 +27,9 @@ from quorank.data import Collection, DataSource, RankingData, load
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import run_experiment
-from quorank.federation.boosting import Boosting, TrainingLists, list_owners, released
+from quorank.federation.boosting import Boosting, TrainingLists, list_owners
 from quorank.federation.rounds import State
+from quorank.federation.sums import private_sum
 from quorank.kernels.arrays import Doubles
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts
@@ -266,7 +267,7 @@ def private_linear(split: Collection, clients: int, seed: int, epsilon: float, r
             sent = np.add.reduceat(np.concatenate([pulled, np.zeros((1, x.shape[1]))]), bounds, axis=0)
             sent[np.bincount(client, minlength=clients) == 0] = 0.0
             state = State(round_, theta, {}, mechanism.start())
-            theta = theta - step * released(sent, mechanism, state).total / clients
+            theta = theta - step * private_sum(sent, mechanism, state).total / clients
             mean += theta / rounds
         best = max(best, *(ndcg(split.test, split.test.features @ weights) for weights in (theta, mean)))
     return best
