@@ -27,7 +27,7 @@ from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuer
 from quorank.data.ranking import Collection, RankingData, UserSelection, join_parts, widen
 from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import write_whole
-from quorank.files.untrusted import bounded_lines, read_bounded
+from quorank.files.untrusted import numbered_lines, read_bounded
 
 FEATURE_NAMES = "features.txt"
 """File with a feature's name in each line, in the directory of the data."""
@@ -161,7 +161,7 @@ def feature_names(source: DataSource, n_features: int) -> tuple[str, ...]:
     path = None if name.startswith((SYNTHETIC, ARRAYS)) else folder_of(name) / FEATURE_NAMES
     if path is None or not path.is_file():
         return ()
-    lines = [line for _, line in bounded_lines(read_bounded(path, _LARGEST_NAMES), path, _LONGEST_NAME)]
+    lines = [line for _, line in numbered_lines(read_bounded(path, _LARGEST_NAMES), path, _LONGEST_NAME)]
     try:
         names = [line.decode().strip() for line in lines]
     except UnicodeDecodeError as error:

@@ -8,13 +8,13 @@ import re
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
 from quorank.errors import brief, require
 from quorank.files.untrusted import (
     BLOCK,
+    BoundedStream,
     UnpackBudget,
     UnpackLimits,
     file_size,
@@ -49,27 +49,10 @@ def member_path(name: str, archive: object) -> PurePosixPath:
     return path
 
 
-class _MemberStream(io.RawIOBase):
-    """Content of a member, whose bytes count for the whole archive."""
-
-    def __init__(self, inner: IO[bytes], budget: UnpackBudget, place: str) -> None:
-        super().__init__()
-        self._inner, self._budget, self._place = inner, budget, place
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        with translate_errors(self._place, "a sound member of its archive"):
-            content = self._inner.read(len(buffer))
-        buffer[: len(content)] = content
-        self._budget.spend(len(content))
-        return len(content)
-
-    def close(self) -> None:
-        with suppress(Exception):
-            self._inner.close()
-        super().close()
+def _member_stream(inner: IO[bytes], budget: UnpackBudget, name: str) -> IO[bytes]:
+    """Return the content of a member, whose bytes count for the whole archive."""
+    place = f"{budget.where}, member {brief(name)}"
+    return io.BufferedReader(BoundedStream(inner, budget, place, "a sound member of its archive"), BLOCK)
 
 
 class UntrustedZip:
@@ -99,7 +82,7 @@ class UntrustedZip:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a member, which must be a regular file."""
-        info, place = self.members[name], f"{self.path}, member {brief(name)}"
+        info = self.members[name]
         kind = info.external_attr >> 28  # the file type of a Unix mode; 0 where none is given
         sentence = f"holds {brief(name)}, which is not an ordinary file"
         require(kind in (0, 8), "archive.unsafe-member", sentence, f"{self.path}")
@@ -109,9 +92,9 @@ class UntrustedZip:
         sentence = f"holds {brief(name)}, packed by method {info.compress_type}; expected stored or deflated members"
         require(info.compress_type in (0, 8), "archive.unsupported", sentence, f"{self.path}")
         self._budget.take(min(info.compress_size, self._size - self._budget.packed))  # members may overlap
-        with translate_errors(place, "a sound member of its archive"):
+        with translate_errors(f"{self.path}, member {brief(name)}", "a sound member of its archive"):
             inner = self._zip.open(info)
-        return io.BufferedReader(_MemberStream(inner, self._budget, place), BLOCK)
+        return _member_stream(inner, self._budget, name)
 
     def read(self, name: str) -> bytes:
         """Return the content of a member."""
@@ -228,10 +211,7 @@ def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str,
                     content = packed.extractfile(member)
                 assert content is not None
                 source.left = sys.maxsize
-                place = f"{path}, member {brief(member.name)}"
-                yield member.name, io.BufferedReader(_MemberStream(content, budget, place), BLOCK)
-        with translate_errors(
-            path, what
-        ):  # to the end: a checksum may stand there, and a damaged header looks like an end
+                yield member.name, _member_stream(content, budget, member.name)
+        with translate_errors(path, what):  # to the end: a checksum may stand there, and damage looks like an end
             while block := inner.read(BLOCK):
                 require(not block.strip(b"\0"), "file.damaged", "holds something behind its end mark", f"{path}")

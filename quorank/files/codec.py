@@ -163,63 +163,38 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 @cache
 def _decoder(hint: Any) -> Decoder:
     """Return the function that decodes values of an annotation."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _checked(args[0], [bound for bound in args[1:] if isinstance(bound, Range | Length | Pattern)])
-    if origin in (Required, NotRequired):
-        return _decoder(args[0])
-    if origin in (Union, UnionType):
-        return _union(args)
-    if origin is Literal:
-        return _choice(args)
-    if origin is tuple and (len(args) != 2 or args[1] is not Ellipsis):
-        return _fixed_tuple(args)
-    if origin in (list, tuple, Sequence):
-        return _items(args[0], list if origin is list else tuple)
-    if origin in (dict, Mapping):
-        return _mapping(args[1])
+    if (origin := get_origin(hint)) in _BY_ORIGIN:
+        return _BY_ORIGIN[origin](*get_args(hint))
     if "decode_value" in getattr(hint, "__dict__", {}):  # its own: members of a family decode by their fields
         return hint.decode_value  # type: ignore[no-any-return]
-    if is_typeddict(hint):
-        return _typed_dict(hint)
-    if is_dataclass(hint):
-        return _dataclass(hint)
-    return _SCALARS.get(hint) or _instance(hint)
+    if is_typeddict(hint) or is_dataclass(hint):
+        return _record(hint)
+    return _SCALARS.get(hint) or _typed(hint, f"a {getattr(hint, '__name__', hint)}")
 
 
 def _wrong(expected: str, value: object) -> BadInput:
     return BadInput("value.wrong-type", f"expected {expected}, got {brief(value)}")
 
 
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong("an integer", value)
-    return value
+def _typed(kinds: Any, expected: str) -> Decoder:
+    """Return the decoder of the instances of some classes; a boolean is no integer."""
+
+    def decode_typed(value: Any) -> Any:
+        if isinstance(value, kinds) and (value.__class__ is not bool or kinds is bool):
+            return value
+        raise _wrong(expected, value)
+
+    return decode_typed
 
 
-def _bounded_integer(value: Any) -> int:
-    ANY_INTEGER.check(_integer(value))
-    return int(value)
+_integer, _number = _typed(int, "an integer"), _typed((int, float), "a number")
+_list, _table = _typed((list, tuple), "a list"), _typed(Mapping, "a table")
 
 
 def _float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong("a number", value)
-    if not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
+    if not -LARGEST_FLOAT <= _number(value) <= LARGEST_FLOAT:
         raise BadInput("value.out-of-range", f"expected a finite number, got {brief(value)}")
     return float(value)
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _wrong("a string", value)
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong("true or false", value)
-    return value
 
 
 def _bytes(value: Any) -> bytes:
@@ -230,43 +205,25 @@ def _bytes(value: Any) -> bytes:
     return bytes.fromhex(value)
 
 
-def _nothing(value: Any) -> None:
-    if value is not None:
-        raise _wrong("null", value)
-
-
-_SCALARS: dict[Any, Decoder] = {
-    int: _bounded_integer,
-    float: _float,
-    str: _string,
-    bool: _boolean,
-    bytes: _bytes,
-    None: _nothing,
-    NoneType: _nothing,
-    Any: lambda value: value,
-    object: lambda value: value,
-}
-
-
-def _checked(hint: Any, bounds: list[Any]) -> Decoder:
+def _annotated(hint: Any, *bounds: Any) -> Decoder:
+    checks = [bound.check for bound in bounds if isinstance(bound, Range | Length | Pattern)]
     inner = _integer if hint is int and any(isinstance(bound, Range) for bound in bounds) else _decoder(hint)
 
-    def decode_checked(value: Any) -> Any:
+    def decode_annotated(value: Any) -> Any:
         decoded = inner(value)
-        for bound in bounds:
+        for check in checks:
             if decoded is not None:
-                bound.check(decoded)
+                check(decoded)
         return decoded
 
-    return decode_checked
+    return decode_annotated
 
 
-def _union(args: tuple[Any, ...]) -> Decoder:
-    optional = NoneType in args
-    *first, last = [_decoder(arg) for arg in args if arg is not NoneType]
+def _union(*hints: Any) -> Decoder:
+    *first, last = [_decoder(hint) for hint in hints if hint is not NoneType]
 
     def decode_union(value: Any) -> Any:
-        if optional and value is None:
+        if value is None and NoneType in hints:
             return None
         for option in first:
             try:
@@ -278,7 +235,7 @@ def _union(args: tuple[Any, ...]) -> Decoder:
     return decode_union
 
 
-def _choice(choices: tuple[Any, ...]) -> Decoder:
+def _choice(*choices: Any) -> Decoder:
     def decode_choice(value: Any) -> Any:
         if any(type(value) is type(choice) and value == choice for choice in choices):
             return value
@@ -298,101 +255,96 @@ def _below(key: object, decoder: Decoder, value: Any) -> Any:
         raise error.under(name if len(name) <= 60 and name.isprintable() else brief(name)) from None
 
 
-def _items(hint: Any, make: Callable[[Any], Any]) -> Decoder:
+def _items(hint: Any, make: Callable[[Any], Any] = tuple) -> Decoder:
     decoder = _decoder(hint)
 
     def decode_items(value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            raise _wrong("a list", value)
         try:
-            return make(map(decoder, value))
+            return make(map(decoder, _list(value)))
         except BadInput:  # again with the positions, which the usual case does without
-            return make([_below(position, decoder, item) for position, item in enumerate(value)])
+            return make([_below(position, decoder, item) for position, item in enumerate(_list(value))])
 
     return decode_items
 
 
-def _fixed_tuple(args: tuple[Any, ...]) -> Decoder:
-    decoders = [_decoder(arg) for arg in args]
+def _tuple(*hints: Any) -> Decoder:
+    if hints[1:] == (Ellipsis,):
+        return _items(hints[0])
+    decoders = [_decoder(hint) for hint in hints]
 
     def decode_tuple(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or len(value) != len(decoders):
             raise _wrong(f"a list of {len(decoders)} values", value)
-        pairs = zip(decoders, value, strict=True)
-        return tuple(_below(position, decoder, item) for position, (decoder, item) in enumerate(pairs))
+        return tuple(map(_below, range(len(decoders)), decoders, value))
 
     return decode_tuple
 
 
-def _mapping(hint: Any) -> Decoder:
+def _mapping(_: Any, hint: Any) -> Decoder:
     decoder = _decoder(hint)
-
-    def decode_mapping(value: Any) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
-            raise _wrong("a table", value)
-        return {key: _below(key, decoder, item) for key, item in value.items()}
-
-    return decode_mapping
+    return lambda value: {key: _below(key, decoder, item) for key, item in _table(value).items()}
 
 
-def _typed_dict(hint: Any) -> Decoder:
-    hints = get_type_hints(hint, include_extras=True)
-    # NotRequired stays in __required_keys__ where annotations are strings
-    required = [key for key in hints if key in hint.__required_keys__ and get_origin(hints[key]) is not NotRequired]
-
-    def decode_typed_dict(value: Any) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
-            raise _wrong("a table", value)
-        _require_keys(required, value)
-        known = {key: _below(key, _decoder(hints[key]), item) for key, item in value.items() if key in hints}
-        return {**value, **known}
-
-    return decode_typed_dict
-
-
-def _dataclass(cls: Any) -> Decoder:
-    named = [field for field in fields(cls) if field.init]
-    required = [f.name for f in named if f.default is MISSING and f.default_factory is MISSING]
+def _record(cls: Any) -> Decoder:
+    """Return the decoder of a dataclass, which rejects unknown keys, or of a `TypedDict`, which keeps them."""
+    is_open = is_typeddict(cls)
     kind = getattr(cls, "kind", None)
 
-    def decode_dataclass(value: Any) -> Any:
-        if isinstance(value, cls):
+    def decode_record(value: Any) -> Any:
+        if not is_open and isinstance(value, cls):
             return value
-        if not isinstance(value, Mapping):
-            raise _wrong("a table", value)
-        hints = field_hints(cls)
-        if isinstance(kind, str) and "kind" not in hints and "kind" in value:
-            _below("kind", _choice((kind,)), value["kind"])
-            value = {key: item for key, item in value.items() if key != "kind"}
+        hints, required = field_hints(cls)
         values = {}
-        for key, item in value.items():
-            if key not in hints:
+        for key, item in _table(value).items():
+            if key in hints:
+                values[key] = _below(key, _decoder(hints[key]), item)
+            elif is_open:
+                values[key] = item
+            elif key == "kind" and isinstance(kind, str):
+                _below(key, _choice(kind), item)
+            else:
                 sentence = f"unknown key {brief(key)}{suggest(key, hints)}; known: {', '.join(hints) or 'none'}"
                 raise BadInput("part.unknown-key", sentence, str(key)[:100])
-            values[key] = _below(key, _decoder(hints[key]), item)
-        _require_keys(required, value)
-        return cls(**values)
+        for name in required:
+            if name not in values:
+                raise BadInput("value.missing", "is missing", name)
+        return values if is_open else cls(**values)
 
-    return decode_dataclass
+    return decode_record
 
 
 @cache
-def field_hints(cls: type[Any]) -> dict[str, Any]:
-    """Return the annotations of a dataclass's fields, which are strings until they are resolved."""
+def field_hints(cls: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the annotations of a class's fields, which are strings until they are resolved, and the required ones."""
     hints = get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(cls) if field.init}
+    if is_typeddict(cls):  # NotRequired stays in __required_keys__ where annotations are strings
+        return hints, [n for n in hints if n in cls.__required_keys__ and get_origin(hints[n]) is not NotRequired]
+    named = [field for field in fields(cls) if field.init]
+    required = [each.name for each in named if each.default is MISSING and each.default_factory is MISSING]
+    return {field.name: hints[field.name] for field in named}, required
 
 
-def _require_keys(names: Any, table: Mapping[str, Any]) -> None:
-    for name in names:
-        if name not in table:
-            raise BadInput("value.missing", "is missing", name)
-
-
-def _instance(hint: Any) -> Decoder:
-    def decode_instance(value: Any) -> Any:
-        if isinstance(hint, type) and isinstance(value, hint):
-            return value
-        raise _wrong(f"a {getattr(hint, '__name__', hint)}", value)
-
-    return decode_instance
+_SCALARS: dict[Any, Decoder] = {
+    int: _annotated(int, ANY_INTEGER),
+    float: _float,
+    str: _typed(str, "a string"),
+    bool: _typed(bool, "true or false"),
+    bytes: _bytes,
+    None: _typed(NoneType, "null"),
+    NoneType: _typed(NoneType, "null"),
+    Any: lambda value: value,
+    object: lambda value: value,
+}
+_BY_ORIGIN: dict[Any, Callable[..., Decoder]] = {
+    Annotated: _annotated,
+    Required: _decoder,
+    NotRequired: _decoder,
+    Union: _union,
+    UnionType: _union,
+    Literal: _choice,
+    list: lambda hint: _items(hint, list),
+    Sequence: _items,
+    tuple: _tuple,
+    dict: _mapping,
+    Mapping: _mapping,
+}

@@ -15,7 +15,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -118,30 +118,42 @@ class UnpackBudget:
             raise BadInput("file.too-large", sentence, f"{self.where}")
 
 
-class _UnpackedStream(io.RawIOBase):
-    """Unpacked content of a packed file, counted while it is read and checked up to its end mark."""
+class BoundedStream(io.RawIOBase):
+    """Content that counts against a budget while it is read; `expected` names its format for errors."""
 
-    def __init__(self, file: IO[bytes], packing: str, budget: UnpackBudget) -> None:
+    def __init__(self, inner: Any, budget: UnpackBudget, where: object, expected: str) -> None:
         super().__init__()
-        self._file, self._packing, self._budget = file, packing, budget
-        self._unpacker, self._ahead = _unpacker(packing), b""
+        self._inner, self._budget, self._where, self._expected = inner, budget, where, expected
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with translate_errors(self._budget.where, f"sound {self._packing} data"):
-            content = self._next(len(buffer))
+        with translate_errors(self._where, self._expected):
+            content = self._inner.read(len(buffer))
         buffer[: len(content)] = content
         self._budget.spend(len(content))
         return len(content)
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._inner.close()
+        super().close()
+
+
+class _Unpacked:
+    """Unpacked content of a packed file, checked up to its end mark."""
+
+    def __init__(self, file: IO[bytes], packing: str, budget: UnpackBudget) -> None:
+        self._file, self._packing, self._budget, self.close = file, packing, budget, file.close
+        self._unpacker, self._ahead = _unpacker(packing), b""
 
     def _piece(self) -> bytes:
         piece = self._file.read(_PIECE)
         self._budget.take(len(piece))
         return piece
 
-    def _next(self, most: int) -> bytes:
+    def read(self, most: int) -> bytes:
         while True:
             if self._unpacker.eof:  # another packed stream, or zeros that fill up a block, may follow
                 rest = self._unpacker.unused_data or self._piece()
@@ -159,32 +171,20 @@ class _UnpackedStream(io.RawIOBase):
             if content:
                 return content
 
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
 
 class _GzipDecompressor:
     """Decompressor of one gzip member with the interface of bz2's and lzma's."""
 
     def __init__(self) -> None:
-        self._inner, self._full = zlib.decompressobj(wbits=31), False
+        self._inner, self.needs_input = zlib.decompressobj(wbits=31), True
 
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    @property
-    def needs_input(self) -> bool:
-        return not (self._full or self._inner.unconsumed_tail)
+    def __getattr__(self, name: str) -> Any:  # eof, unused_data
+        return getattr(self._inner, name)
 
     def decompress(self, content: bytes, most: int) -> bytes:
         unpacked = self._inner.decompress(self._inner.unconsumed_tail + content, most)
-        self._full = len(unpacked) == most  # there may be more of it without more input
+        # there may be more of a full block without more input
+        self.needs_input = len(unpacked) < most and not self._inner.unconsumed_tail
         return unpacked
 
 
@@ -222,7 +222,9 @@ def open_bounded(path: Path, limits: UnpackLimits | None = None, expected: str =
     file = open_plain(path, expected)
     if packing is None:
         return file
-    return io.BufferedReader(_UnpackedStream(file, packing, UnpackBudget(path, limits)), BLOCK)
+    budget = UnpackBudget(path, limits)
+    stream = BoundedStream(_Unpacked(file, packing, budget), budget, path, f"sound {packing} data")
+    return io.BufferedReader(stream, BLOCK)
 
 
 def read_bounded(
@@ -249,24 +251,6 @@ def read_head(path: Path, count: int) -> bytes:
 # ------------------------------------------------------------ lines and records
 
 
-def _check_line(line: bytes | bytearray, where: str, most: int) -> None:
-    sentence = f"this line has {len(line):,} bytes; expected at most {most:,}"
-    require(len(line) <= most, "file.line-too-long", sentence, where)
-
-
-def bounded_lines(content: bytes | bytearray, where: object, most: int = MOST_LINE) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and content of each line of a content; lines above `most` bytes are rejected."""
-    at, number = 0, 0
-    while at <= len(content):
-        end = content.find(b"\n", at)
-        end = len(content) if end < 0 else end
-        number += 1
-        line = bytes(content[at:end])
-        _check_line(line, f"{where}, line {number}", most)
-        yield number, line
-        at = end + 1
-
-
 def line_blocks(file: IO[bytes], where: object, size: int = 1 << 22, most: int = MOST_LINE) -> Iterator[bytes]:
     """Yield an open file in blocks of whole lines of about `size` bytes; lines above `most` bytes are rejected."""
     rest = b""
@@ -274,13 +258,9 @@ def line_blocks(file: IO[bytes], where: object, size: int = 1 << 22, most: int =
         with translate_errors(where, "a readable file"):
             piece = file.read(size)
         cut = piece.rfind(b"\n") + 1
-        if cut or not piece:
-            whole = rest + piece[:cut]
-            rest = piece[cut:]
-            if whole:
-                yield whole
-        else:
-            rest += piece
+        whole, rest = (rest + piece[:cut], piece[cut:]) if cut or not piece else (b"", rest + piece)
+        if whole:
+            yield whole
         require(len(rest) <= most, "file.line-too-long", f"has a line of more than {most:,} bytes", f"{where}")
         if not piece:
             if rest:
@@ -288,15 +268,17 @@ def line_blocks(file: IO[bytes], where: object, size: int = 1 << 22, most: int =
             return
 
 
-def numbered_lines(path: Path, expected: str, most: int = MOST_LINE) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and content of each line of a file, unpacked, a block at a time."""
-    number = 0
-    with open_bounded(path, expected=expected) as file:
-        for block in line_blocks(file, path, 1 << 20, most):
-            for line in block.split(b"\n")[: -1 if block.endswith(b"\n") else None]:
-                number += 1
-                _check_line(line, f"{path}:{number}", most)
-                yield number, line
+def numbered_lines(
+    source: Path | bytes | bytearray, where: object, most: int = MOST_LINE, expected: str = "expected a file"
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and content of each line of a file, unpacked, or of bytes; longer lines are rejected."""
+    file = open_bounded(source, expected=expected) if isinstance(source, Path) else io.BytesIO(source)
+    with file, translate_errors(where, "a readable file"):
+        for number, ended in enumerate(iter(lambda: file.readline(most + 2), b""), 1):
+            line = ended.removesuffix(b"\n")
+            sentence = f"this line has more than the {most:,} bytes that are read"
+            require(len(line) <= most, "file.line-too-long", sentence, f"{where}, line {number}")
+            yield number, line
 
 
 def csv_records(path: Path, expected: str) -> Iterator[tuple[int, list[str]]]:
@@ -307,7 +289,7 @@ def csv_records(path: Path, expected: str) -> Iterator[tuple[int, list[str]]]:
 
     def decoded_lines() -> Iterator[str]:
         nonlocal taken
-        for number, line in numbered_lines(path, expected, MOST_RECORD):
+        for number, line in numbered_lines(path, path, MOST_RECORD, expected):
             taken += len(line)
             sentence = f"this record has more than {MOST_RECORD:,} bytes; is a quote left open?"
             require(taken <= MOST_RECORD, "csv.record-too-long", sentence, f"{path}:{number}")

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput, brief, require
-from quorank.files.untrusted import bounded_lines, read_bounded
+from quorank.files.untrusted import numbered_lines
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.text.tokens import normalised_words
 
@@ -77,7 +77,7 @@ class WordVectors:
         found: dict[str, Floats] = {}
         size, where = 0, f"{self.file}"
         expected = "expected a word and its numbers a line, as GloVe, word2vec and fastText write them"
-        for number, line in bounded_lines(bytes(read_bounded(self.file)), where):
+        for number, line in numbered_lines(self.file, where):
             word, *rest = line.decode(errors="replace").split() or [""]
             if number == 1 and len(rest) == 1 and word.isdigit() and rest[0].isdigit():
                 continue  # how many words and numbers follow

@@ -34,8 +34,8 @@ from quorank.files.atomic import read_whole
 from quorank.files.documents import load_json
 from quorank.files.untrusted import (
     UnpackLimits,
-    bounded_lines,
     limits_from_environment,
+    numbered_lines,
     open_bounded,
     read_bounded,
     translate_errors,
@@ -233,9 +233,9 @@ def test_json_is_bounded() -> None:
 
 
 def test_lines_are_bounded() -> None:
-    assert list(bounded_lines(b"a\nbc\n", "x")) == [(1, b"a"), (2, b"bc"), (3, b"")]
+    assert list(numbered_lines(b"a\n\nbc\n", "x")) == [(1, b"a"), (2, b""), (3, b"bc")]
     with refused("file.line-too-long", "x, line 2"):
-        list(bounded_lines(b"a\nbcdefg", "x", most=5))
+        list(numbered_lines(b"a\nbcdefg", "x", most=5))
 
 
 def test_foreign_words_stay_on_one_line() -> None:

@@ -124,7 +124,7 @@ def _skip_reason(query: _Query) -> str:
 
 
 def _read_documents(path: Path, queries: dict[str, _Query]) -> None:
-    for line, content in numbered_lines(path, _EXPECTED, _MOST_JSON):
+    for line, content in numbered_lines(path, path, _MOST_JSON, _EXPECTED):
         if not content.strip():
             continue
         where = f"{path}:{line}"

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from quorank.errors import brief, first_line, require
 from quorank.files.archives import UntrustedZip, is_zip
 from quorank.files.documents import load_json
-from quorank.files.untrusted import bounded_lines
+from quorank.files.untrusted import numbered_lines
 from quorank.text.collection import Document, Query, TextCollection
 from quorank.text.readers.decoding import bad_line, decode, each_once, read_bytes
 from quorank.text.readers.qrels import judgements_of, parse_judgements
@@ -93,7 +93,7 @@ def _queries(where: str, content: bytes) -> tuple[Query, ...]:
 
 def _records(where: str, content: bytes, *, titled: bool) -> Iterator[tuple[int, str, str, str]]:
     """Read the line number, id, title and text of each record; queries have no title."""
-    for number, line in bounded_lines(content, where):
+    for number, line in numbered_lines(content, where):
         if not line.strip():
             continue
         try:
