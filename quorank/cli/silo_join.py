@@ -100,8 +100,8 @@ def _note_source(
 def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
     from quorank.files.atomic import write_whole
     from quorank.kernels.process import interruptible
-    from quorank.member.party import take_part
     from quorank.member.party_folder import RANKER
+    from quorank.member.party_run import take_part
     from quorank.rankers.ranker_file import ranker_bytes
 
     party: SiloParty | None = None
@@ -152,7 +152,7 @@ def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | 
     """Wait for the result of a search, running the party unless another process does."""
     from quorank.errors import BadInput
     from quorank.kernels.process import interruptible
-    from quorank.member.party import take_part
+    from quorank.member.party_run import take_part
 
     found: dict[str, Any] | None = None
     until = time.monotonic() + wait + GRACE

@@ -1,9 +1,13 @@
-"""A party of a group on a network: it answers its coordinator's messages and stores everything that must survive.
+"""A party of a group: it answers its coordinator's messages and stores everything that must survive.
 
 `SiloParty.answer` handles one message and returns the answer; it is the same over a network, over a service's store and
 in one process. It never raises, and it declines with one of a fixed list of reasons (`Declined`): no path, query, document
-or term leaves the machine except sealed or as the protocol says. `take_part` polls the party's mailbox and answers letters
-until the session is over; where the service cannot be reached, or withdraws a letter, the party polls again later.
+or term leaves the machine except sealed or as the protocol says.
+
+Everything that a party sends follows from what it has stored (secrets drawn once, received records) and from its
+documents. Records are handled in order, each in one transaction together with the records that it causes. A party that
+was killed therefore continues where it was, with the same keys, and the others do not notice. Its part of each sum of the
+training leaves under masks that cancel in the sum over all parties.
 
 The folder has mode 0700: identity, ledger of searches, and one SQLite file with the party's progress, what it received
 and what it sent. A folder restored from a copy is refused by the coordinator, which knows what was sent since.
@@ -11,30 +15,50 @@ and what it sent. A folder restored from a copy is refused by the coordinator, w
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.kernels.arrays import Doubles
-from quorank.member.party_keys import kept_identity
-from quorank.member.party_run import FINISHED, NEW, PROGRESS, SERVER, TEMPORARY, PartyRun
-from quorank.member.party_searches import FolderDesk
-from quorank.protocol.http_client import PollingInterval, ServiceClient, ServiceRefusal
+from quorank.kernels.arrays import Doubles, Uint64s
+from quorank.member.party_keys import SealedChannels, Secrets, forget_session, kept_identity
+from quorank.member.party_searches import FolderDesk, PartySearches
+from quorank.member.party_sums import PartySums
+from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
+from quorank.protocol import frames
 from quorank.protocol.messages import Declined, Refusal
-from quorank.silos.holdings import FIELDS, Holding
-from quorank.silos.session.agreement import Entropy
-from quorank.silos.session.records import MOST_MESSAGE, SiloMessage, meaning_of
+from quorank.silos.envelopes import Envelope, Kind, Refuse
+from quorank.silos.holdings import Holding
+from quorank.silos.session.agreement import Agreement, Entropy, derive
+from quorank.silos.session.records import (
+    Record,
+    SiloMessage,
+    decode_array,
+    enclose,
+    encode,
+    kind_of,
+    meaning_of,
+    tag_of,
+)
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
+from quorank.silos.training.statistics import VECTOR_LENGTH, party_vector
+
+SERVER = "the coordinator"
+TEMPORARY = ("file.busy", "file.unwritable")
+"""Error codes after which the same message is handled later."""
+NEW, GREETED, COUNTED, FINISHED = range(4)
+"""Progress of a party: nothing sent, hello sent, statistics sent, ranker stored."""
+PROGRESS = ("starting", "agreeing on keys", "training", "has the ranker")
+_LOADED = ("_secrets", "agreement", "_channels", "training", "searches")
 
 
 class SiloParty:
@@ -83,37 +107,30 @@ class SiloParty:
         self._number, self._digest = terms.number(name), terms.digest[:16]
         self._pins, self._consent, self._entropy = pins, consent, entropy
         self._stop, self._desk = stop, desk
-        self._run: PartyRun | None = None
         self.said_all = False  # whether the last answer was the last one of the session
         self.stopped: str | None = None  # reason why the session cannot continue at this party, for its owner
         self._store = SiloStore(self.folder, "party")
         try:
-            self._check(name, terms, holding)
+            self._check()
             self.identity = kept_identity(self.folder, name, entropy)
         except BaseException:
             self._store.close()
             raise
 
-    def _check(self, name: str, terms: SiloTerms, holding: Holding) -> None:
+    def _check(self) -> None:
         """Refuse a folder of another session, party or set of documents, whose answers would contradict earlier ones."""
         facts = {
-            "terms": (terms.digest, "a session with other terms"),
-            "name": (name.encode(), "another party"),
-            "holding": (digest_of(holding), "other documents, queries or judgements"),
+            "terms": (self.terms.digest, "a session with other terms"),
+            "name": (self.name.encode(), "another party"),
+            "holding": (self.holding.digest(), "other documents, queries or judgements"),
         }
-        for what, (value, words) in facts.items():
-            kept = self._store.fact(what)
-            sentence = f"this folder was created for {words}; choose another folder"
-            require(kept is None or kept == value, "folder.other-run", sentence, f"{self.folder}")
         with self._store.transaction():
-            for what, (value, _) in facts.items():
+            for what, (value, words) in facts.items():
+                sentence = f"this folder was created for {words}; choose another folder"
+                require(self._store.fact(what) in (None, value), "folder.other-run", sentence, f"{self.folder}")
                 self._store.set_fact(what, value)
 
     # ------------------------------------------------------------ for the owner
-
-    @property
-    def _is_finished(self) -> bool:
-        return bool(self._store.note("place", 0) == FINISHED)
 
     @property
     def fingerprint(self) -> str | None:
@@ -141,8 +158,7 @@ class SiloParty:
 
     def close(self) -> None:
         """Close the folder."""
-        if self._run is not None:
-            self._run.close()
+        self._forget()
         if self._is_finished:
             self._store.compact()
         self._store.close()
@@ -192,51 +208,221 @@ class SiloParty:
         """Take all possible steps; after a failure the state in memory is discarded, and the steps are retried later."""
         try:
             while not self._is_finished or self.terms.search is not None:
-                if self._run is None:
-                    place = self._store, self.folder, self.terms, self.holding, self.identity
-                    self._run = PartyRun(*place, pins=self._pins, entropy=self._entropy)
                 if self._stop():
                     raise Refusal("waiting")
-                if not self._run.step() and not self._attend(self._run):
+                if not self._step() and not self._attend():
                     break
             self.stopped = None
         except Refusal:
             raise
-        except BadInput as error:
-            self._discard_run()
+        except BaseException as error:
+            self._forget()
+            if not isinstance(error, BadInput):
+                raise
             if error.code in TEMPORARY:
                 raise Refusal("storage") from None
             self.stopped = str(error)
             raise Refusal("stopped") from None
-        except BaseException:
-            self._discard_run()
-            raise
 
-    def _discard_run(self) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            run.close()
+    # ------------------------------------------------------------ stored state, loaded when it is needed
 
-    def _attend(self, run: PartyRun) -> bool:
+    def _forget(self) -> None:
+        """Discard what was loaded, which may contradict what is stored."""
+        if "searches" in self.__dict__:
+            self.searches.close()
+        for name in _LOADED:
+            self.__dict__.pop(name, None)
+
+    @property
+    def _place(self) -> int:
+        place: int = self._store.note("place", NEW)
+        return place
+
+    @property
+    def _is_finished(self) -> bool:
+        return self._place == FINISHED
+
+    @cached_property
+    def _secrets(self) -> Secrets:
+        return Secrets(self._store, self.terms, self.name, self._entropy)
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """This party's side of the key agreement."""
+        terms = self.terms
+        found = Agreement(self.identity, terms.parties, terms.settings, self._pins, self._secrets.session())
+        for raw in self._received():
+            found.receive(Envelope.from_bytes(raw))
+        return found
+
+    def _received(self) -> list[bytes]:
+        """Return the envelopes of the agreement that have been received."""
+        return list(frames.unpack(self._store.fact("agreement") or frames.pack([])))
+
+    @cached_property
+    def _channels(self) -> SealedChannels:
+        return SealedChannels(self._store, self.name, self.agreement.keys)
+
+    @cached_property
+    def training(self) -> PartySums:
+        """This party's side of the training."""
+        lists = self.terms.setting.lists(self.holding, self._secrets.draws, self._number)
+        return PartySums(self.terms, self._number, lists, self._masks)
+
+    @cached_property
+    def searches(self) -> PartySearches:
+        """Searches of this party and of the others."""
+        return PartySearches(self._store, self.folder, self.holding, self._secrets, self.agreement.keys, self.seal)
+
+    # ------------------------------------------------------------ steps
+
+    def _step(self) -> bool:
+        """Take the next step; return False after the last one."""
+        place = self._place
+        if place == NEW:
+            hellos = self.agreement.hellos()
+            with self._store.transaction():
+                for hello in hellos:
+                    self._send(enclose(hello.to_bytes()), hello.receiver)
+                self._store.set_note("place", GREETED)
+        elif place == GREETED and self.agreement.is_complete:
+            self._send_statistics()
+        else:
+            record = self._store.next(SERVER)
+            if record is None:
+                return False
+            with self._store.transaction():
+                self._handle(record)
+                self._store.finish(SERVER)
+        return True
+
+    def _send(self, record: bytes, receiver: str = SERVER) -> None:
+        self._store.put(SERVER, record)
+        insert = "INSERT INTO log (at, kind, receiver, bytes) VALUES (?, ?, ?, ?)"
+        self._store.rows(insert, time.time(), tag_of(record), receiver, len(record))
+
+    def seal(self, other: str, kind: Kind, text: bytes) -> int:
+        """Seal and send a text to another party, inside a transaction; return the number of its envelope."""
+        envelope = self._channels.seal(other, kind, text)
+        self._send(enclose(envelope.to_bytes()), other)
+        return envelope.number
+
+    def _attend(self) -> bool:
         """Begin pending searches and deliver results; return whether there is something to send."""
-        if self._desk is None or not self._is_finished or self.terms.search is None:
+        if self._desk is None or not self._is_finished:
             return False
-        begun, sent = set(run.searches.open), False
+        begun, sent = set(self.searches.open), False
         for request in self._desk.wanted():
             if request.name in begun:
                 continue
             try:
-                run.search(request.name, request.query, request.top, time.time() + request.patience)
+                with self._store.transaction():
+                    self.searches.begin(request.name, request.query, request.top, time.time() + request.patience)
                 sent = True
             except BadInput as error:
                 if error.code in TEMPORARY:
                     raise
                 self._desk.hand_out(request.name, {"error": error.code, "sentence": str(error)})
-        for name, result in run.searches.results(time.time()):
+        for name, result in self.searches.results(time.time()):
             self._desk.hand_out(name, result.to_table())
             with self._store.transaction():
-                run.searches.finish(name)
+                self.searches.finish(name)
         return sent
+
+    # ------------------------------------------------------------ sums
+
+    def _send_statistics(self) -> None:
+        """Send the term statistics under one mask with each other party; masks cancel in the sum over all."""
+        keys, occasion = self.agreement.keys, Occasion(self.terms.digest, 0)
+        hashing, epsilon = self._secrets.statistics_hashing(keys), self.terms.statistics_epsilon
+        total = party_vector(self.holding, hashing, epsilon, self._secrets.statistics_noise)
+        for other in self.agreement.others:
+            key = derive(keys.pairs[other], "statistics masks")
+            total = total + pair_mask(occasion, key, self._number, self.terms.number(other), len(total))
+        with self._store.transaction():
+            self._store.set_note("fingerprint", keys.fingerprint)
+            self._send(encode(Record.STATISTICS, total.astype("<u4")))
+            self._store.set_note("place", COUNTED)
+
+    def _masks(self, number: int, others: Sequence[int], length: int) -> Uint64s:
+        """Return the sum of this party's masks with some others in a sum of the training."""
+        total, occasion = np.zeros(length, dtype=np.uint64), Occasion(self.terms.digest, number)
+        for other in others:
+            key = derive(self.agreement.keys.pairs[self.terms.parties[other]], "training masks")
+            total += wide_pair_mask(occasion, key, self._number, other, length)
+        return total
+
+    # ------------------------------------------------------------ received records
+
+    def _handle(self, record: bytes) -> None:
+        kind = kind_of(record)
+        if kind is Record.ENVELOPE:
+            self._open(record[1:])
+        elif kind is Record.TOTAL:
+            self._keep_statistics(record)
+        elif kind is Record.ASK_SUM:
+            self._check_training("the coordinator requests a sum outside the training")
+            part, last = self.training.part(record, self._store.note("last sum", []))
+            self._store.set_note("last sum", last)
+            self._send(part)
+        elif kind is Record.RANKER:
+            self._check_training("the coordinator distributes a ranker outside the training")
+            self._finish(record)
+        else:
+            raise BadInput("silo-message.kind", "the coordinator sent a record of a party")
+
+    def _check_training(self, said: str) -> None:
+        due = self._place == COUNTED and self._store.note("has statistics", False)
+        require(due, "silo-message.phase", said)
+
+    def _keep_statistics(self, record: bytes) -> None:
+        is_new = self._place == COUNTED and not self._store.note("has statistics", False)
+        require(is_new, "silo-message.repeated", "the coordinator sends statistics before or after their time")
+        total = decode_array(record, 4 * VECTOR_LENGTH)
+        self._store.set_note("has statistics", True)
+        if self.terms.search is not None:
+            self._store.set_fact("sum", total)
+
+    def _open(self, raw: bytes) -> None:
+        envelope = Envelope.from_bytes(raw)
+        if envelope.kind in (Kind.HELLO, Kind.CONTRIBUTION):
+            contributions = self.agreement.receive(envelope)
+            self._store.set_fact("agreement", frames.pack([*self._received(), raw]))
+            for each in contributions:
+                self._send(enclose(each.to_bytes()), each.receiver)
+            return
+        sender = envelope.sender
+        said = f"an envelope for {envelope.receiver} was delivered to {self.name}"
+        require(envelope.receiver == self.name, "silo-message.misdirected", said)
+        require(
+            sender in self.agreement.others, "silo-group.unknown-party", f"{sender} is not another party of this group"
+        )
+        text = self._channels.open(envelope)
+        said = f"{sender} searches before the training is over, or in a group that does not search"
+        require(self.terms.search is not None and self._place == FINISHED, "silo-message.phase", said)
+        try:
+            if envelope.kind is Kind.SEARCH:
+                self.searches.answer(sender, envelope.number, text)
+            elif envelope.kind is Kind.FOUND:
+                self.searches.receive_answer(sender, text)
+            elif envelope.kind is Kind.DESCRIPTION:
+                self.searches.receive_description(sender, text)
+            else:
+                self.searches.receive_refusal(sender, Refuse.from_bytes(text, sender))
+        except BadInput as error:  # one member's mistake ends nobody's searches
+            if error.code in TEMPORARY:
+                raise
+            logging.getLogger(__name__).warning("a message of a search was dropped: %s", error.code)
+
+    def _finish(self, record: bytes) -> None:
+        theta = self.training.ranker(record)
+        self._store.set_fact("ranker", theta.astype("<f8").tobytes())
+        self._store.set_note("figures", self.training.figures(theta))
+        self._send(encode(Record.KEPT))
+        self._store.set_note("place", FINISHED)
+        if self.terms.search is None:  # searches continue in the same session
+            self._store.drop_fact("agreement")
+            forget_session(self._store)
 
 
 def sent_log(folder: Path) -> list[dict[str, Any]]:
@@ -257,106 +443,3 @@ def sent_log(folder: Path) -> list[dict[str, Any]]:
         {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": meaning_of(kind)}
         for at, kind, receiver, size in rows
     ]
-
-
-def digest_of(holding: Holding) -> bytes:
-    """Return the SHA-256 of a party's documents, queries and judgements."""
-    digest = hashlib.sha256(b"quorank silo holding")
-    for name in FIELDS:
-        index = getattr(holding.documents, name)
-        for array in (index.offsets, index.terms, index.counts, index.lengths):
-            digest.update(len(array).to_bytes(8, "little") + np.ascontiguousarray(array).tobytes())
-        digest.update("\0".join(index.vocabulary).encode())
-    for query, grades in zip(holding.queries, holding.grades, strict=True):
-        digest.update("\0".join(query).encode() + b"\n" + repr(sorted(grades.items())).encode())
-    return digest.digest()
-
-
-LOOK_SECONDS = 0.25
-"""Interval at which a waiting party checks whether to stop, seconds."""
-SHORTEST = 0.02
-"""Shortest polling interval, seconds."""
-TASK_SECONDS = 2.0
-"""Interval at which an idle party checks whether the session is over, seconds."""
-LONGER, LONGEST = 1.15, 40.0
-"""Growth of the polling interval while the mailbox is empty, and its limit, as multiples of the service's interval."""
-QUIET_SECONDS = 180.0
-"""Time without contact after which a party with the ranker regards the session as over, seconds."""
-
-
-def take_part(
-    party: SiloParty,
-    line: ServiceClient,
-    stop: Callable[[], bool],
-    consent: Callable[[], bool] = lambda: True,
-    seen: Callable[[str], None] = lambda fault: None,
-    enrol: Callable[[Any], None] = lambda line: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> bool:
-    """Answer letters until the session is over or `stop` returns true; return whether it is over.
-
-    `seen` is called after every poll, with a sentence while the service cannot be reached; `enrol` before the first one.
-
-    Raises:
-        ServiceRefusal: A permanent refusal, such as that of a revoked party.
-        BadInput: `silo-run.ended` where the service has ended the session without a ranker.
-    """
-    pace, heard, looked = PollingInterval(most=60.0), clock(), clock()
-    wait, idle, enrolled = 0.0, 1.0, False
-    while not _ends(wait, stop, clock, sleep):
-        fault = ""
-        try:
-            if not consent():
-                wait = LOOK_SECONDS
-            elif not enrolled:
-                enrol(line)
-                enrolled, wait = True, 0.0
-            else:
-                wait = exchange(party, line, pace)
-                if wait < 0.0:
-                    return True
-                idle = min(LONGEST, LONGER * idle) if wait else 1.0
-                wait *= idle
-                ends = party.ranker is not None and party.terms.search is None
-                if ends or clock() - looked > TASK_SECONDS:
-                    looked = clock()
-                    if line.task().kind == "over":
-                        sentence = (
-                            "the service ended the session before this party had the ranker; ask its operator why"
-                        )
-                        require(party.ranker is not None, "silo-run.ended", sentence)
-                        return True
-            heard = clock()
-        except ServiceRefusal as error:
-            if not (error.is_temporary or error.code in ("mail.unknown", "mail.repeated")):
-                raise
-            wait, fault = pace.after_failure(error), error.sentence
-            if party.ranker is not None and party.terms.search is None and clock() - heard > QUIET_SECONDS:
-                return True
-        seen(fault)
-    return False
-
-
-def exchange(party: SiloParty, line: ServiceClient, pace: PollingInterval) -> float:
-    """Fetch and answer one letter; return the seconds until the next poll, negative after the last answer."""
-    mail = line.mail(MOST_MESSAGE)
-    if mail.content is None:
-        return pace.after_success(max(mail.next, SHORTEST))
-    answer = party.answer(mail.content)
-    if answer == Declined("waiting"):
-        return LOOK_SECONDS  # stopped in the middle of its work; it answers after its next start
-    line.answer(mail.id, b"" if isinstance(answer, Declined) else answer)
-    pace.after_success(0.0)
-    return -1.0 if party.said_all else 0.0
-
-
-def _ends(seconds: float, stop: Callable[[], bool], clock: Callable[[], float], sleep: Callable[[float], None]) -> bool:
-    """Wait, and return whether to stop."""
-    until = clock() + seconds
-    while not stop():
-        left = until - clock()
-        if left <= 0.0:
-            return False
-        sleep(min(left, LOOK_SECONDS))
-    return True

@@ -138,7 +138,7 @@ class Terms:
         version = table.get("version")
         sentence = f"of version {version}, and this Quorank reads {VERSION}; install the version of the coordinator"
         require(version == VERSION, "terms.version", sentence, "terms")
-        known, _ = field_hints(cls)
+        known, _ = field_hints(cls)  # type: ignore[arg-type]
         hints = {name: hint for name, hint in known.items() if name not in PARTS}
         try:
             missing = hints.keys() - table.keys()

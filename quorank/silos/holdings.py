@@ -7,6 +7,7 @@ across parties.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,17 @@ class Holding:
     def n_answered(self) -> int:
         """Number of queries that a document of the party's own answers by its judgements."""
         return sum(any(grade > 0 for grade in graded.values()) for graded in self.grades)
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the documents, queries and judgements."""
+        digest = hashlib.sha256(b"quorank silo holding")
+        for index in (self.documents.body, self.documents.title):
+            for array in (index.offsets, index.terms, index.counts, index.lengths):
+                digest.update(len(array).to_bytes(8, "little") + np.ascontiguousarray(array).tobytes())
+            digest.update("\0".join(index.vocabulary).encode())
+        for query, grades in zip(self.queries, self.grades, strict=True):
+            digest.update("\0".join(query).encode() + b"\n" + repr(sorted(grades.items())).encode())
+        return digest.digest()
 
 
 def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ...]:

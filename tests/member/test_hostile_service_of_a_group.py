@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
 
-from quorank.member.party import SiloParty, sent_log, take_part
-from quorank.member.party_run import SERVER
+from quorank.member.party import SERVER, SiloParty, sent_log
+from quorank.member.party_run import take_part
 from quorank.protocol import frames
 from quorank.protocol.http_client import ServedMail, ServedTask
 from quorank.protocol.messages import Declined

@@ -19,8 +19,8 @@ from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace
 from silo_sessions import Group, step_through, terms_of
 
 from quorank.errors import BadInput
-from quorank.member.party import take_part
 from quorank.member.party_folder import PartyFolder
+from quorank.member.party_run import take_part
 from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
 from quorank.rankers.ranker_file import read_ranker
 

@@ -10,7 +10,6 @@ import pytest
 from silo_sessions import HOLDINGS, NAMES, SEED, Group, Mailboxes, MailboxLine, terms_of
 
 from quorank.files import private_database as private_file
-from quorank.member.party_run import PartyRun
 from quorank.member.party_searches import FolderDesk, SearchRequest
 from quorank.protocol.http_client import ServedMail
 from quorank.silos.envelopes import Kind
@@ -148,12 +147,11 @@ def test_a_hostile_member_ends_nobodys_searches(group) -> None:
     boxes = finished(group)
     with_desk(group, "south")
     boxes.turn()
-    hostile: PartyRun | None = group.parties["south"]._run
-    assert hostile is not None
-    with hostile.store.transaction():
+    hostile = group.parties["south"]
+    with hostile._store.transaction():
         for kind, text in ((Kind.SEARCH, b"nonsense"), (Kind.SEARCH, bytes(400))):
-            hostile._seal("north", kind, text)
-        hostile._seal("west", Kind.SEARCH, b"")
+            hostile.seal("north", kind, text)
+        hostile.seal("west", Kind.SEARCH, b"")
     desk = with_desk(group, "north", SearchRequest("after", QUERY))
     assert turn_until(boxes, lambda: bool(desk.found))
     assert desk.found["after"]["found"] == in_process("north", QUERY)["found"]
@@ -198,17 +196,12 @@ def test_nothing_of_a_query_or_a_document_is_seen_on_the_way(tmp_path, monkeypat
     assert turn_until(boxes, lambda: bool(desk.found))
     everything = b"".join(seen)
     assert len({each["party"] for each in desk.found["quiet"]["found"]}) > 1, "something was asked and found"
-    run = group.parties["north"]._run
-    assert run is not None
+    run = group.parties["north"]
     question = run.searches.asker.question(QUERY.split()).sent
     keys = run.agreement.keys
     for secret in (keys.hashing_key, *keys.pairs.values(), *(word.encode() for word in QUERY.split())):
         assert secret not in everything
-    contents = (
-        question[4:20],
-        run.agreement._contribution,
-        group.parties["south"]._run.searches.owner.catalogue()[4:60],
-    )
+    contents = (question[4:20], run.agreement._contribution, group.parties["south"].searches.owner.catalogue()[4:60])
     assert [content in everything for content in contents] == [not sealed] * 3
     group.close()
 
@@ -223,8 +216,7 @@ def test_decoys_of_earlier_searches_are_remembered_on_disk(group) -> None:
     less = " ".join(QUERY.split()[:-1])
     desk.left.append(SearchRequest("second", less))
     assert turn_until(boxes, lambda: "second" in desk.found)
-    member = group.parties["north"]._run
-    assert member is not None
+    member = group.parties["north"]
     first, second = (set(member.searches.asker.question(text.split()).bundles) for text in (QUERY, less))
     assert all(any(set(small) <= set(large) for large in first) for small in second)
     assert len(list(member.searches.asker._kept)) == len(member.searches.asker._kept) == 2

@@ -21,8 +21,9 @@ from silo_groups import SMALL, made, write_collection
 from tuned_fleets import field_of
 
 from quorank.member import Client, Tuner
-from quorank.member.party import SiloParty, take_part
+from quorank.member.party import SiloParty
 from quorank.member.party_folder import SESSION, FolderSource, PartyFolder
+from quorank.member.party_run import take_part
 from quorank.protocol.invitation import Invitation
 from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import TuningHome, settings_of

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.member.party import SiloParty, exchange
+from quorank.member.party import SiloParty
+from quorank.member.party_run import exchange
 from quorank.protocol.http_client import PollingInterval, ServedMail, ServedTask, ServiceRefusal
 from quorank.protocol.messages import Declined
 from quorank.service.holders.group import SessionStreams
