@@ -11,8 +11,9 @@ test's trees differ from git (POSIX classes, names that are not UTF-8), at a qua
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 IGNORE_FILES = (".gitignore", ".ignore", ".quorankignore")
@@ -52,23 +53,21 @@ lost+found/
 """
 """Rules with the lowest precedence: hidden files, caches, and files that programs generate."""
 
-_CLASSES: dict[bytes, Callable[[bytes], bool]] = {
-    b"alnum": bytes.isalnum,
-    b"alpha": bytes.isalpha,
-    b"blank": lambda c: c in b" \t",
-    b"cntrl": lambda c: c < b" " or c == b"\x7f",
-    b"digit": bytes.isdigit,
-    b"graph": lambda c: b"!" <= c <= b"~",
-    b"lower": bytes.islower,
-    b"print": lambda c: b" " <= c <= b"~",
-    b"punct": lambda c: b"!" <= c <= b"~" and not c.isalnum(),
-    b"space": lambda c: c in b" \t\n\v\f\r",
-    b"upper": bytes.isupper,
-    b"xdigit": lambda c: c in b"0123456789abcdefABCDEF",
-}
+_CLASSES = {
+    b"alnum": rb"a-zA-Z0-9", b"alpha": rb"a-zA-Z", b"blank": rb" \t", b"cntrl": rb"\x00-\x1f\x7f", b"digit": rb"0-9",
+    b"graph": rb"!-~", b"lower": rb"a-z", b"print": rb" -~", b"punct": rb"!-/:-@\[-`{-~", b"space": rb" \t-\r",
+    b"upper": rb"A-Z", b"xdigit": rb"0-9a-fA-F",
+}  # fmt: skip
+# member of a bracket: a class, a byte, or the first and last byte of a range
+_MEMBER = rb"(?>\[:[^\]]*:\]|(?:\\.|[^\\])(?:-(?:\\.|[^\]\\]))?)"
+_MEMBER_PARTS = re.compile(rb"\[:([^\]]*):\]|(\\.|[^\\])(?:-(\\.|[^\]\\]))?", re.DOTALL)
+_TOKEN = re.compile(
+    rb"(?P<star>\*+)|(?P<any>\?)|(?P<slash>\\?/)|\\(?P<escaped>.)|(?P<plain>[^\\\[])"
+    rb"|\[(?P<bracket>[!^]?+" + _MEMBER + rb"(?:(?!\])" + _MEMBER + rb")*+)\]",
+    re.DOTALL,
+)
 _SPECIAL = re.compile(rb"[*?\[\\]")
 _STAR, _STARS, _SLASH = b"*", b"**", b"/"
-_END = rb"(?=/|\Z)"
 _ANY_FOLDER = b"(?>.*/)?"
 
 
@@ -175,138 +174,71 @@ def _path_pattern(glob: bytes) -> bytes:
     glob = glob.removeprefix(b"/")
     special = _SPECIAL.search(glob)
     literal = glob[: special.start()] if special else glob
-    groups, ends_open = _groups(_tokens(glob[len(literal) :]))
-    written = re.escape(literal)
-    for place, group in enumerate(groups):
-        inner = rb"/".join(map(_component, group))
-        last = place == len(groups) - 1 and not ends_open
-        if place == 0:
-            written += inner if last or not group else inner + b"/"
-        elif last:
-            written += rb"(?:.*/)?" + inner
-        else:  # the leftmost place is as good as any other
-            written += rb"(?>(?:[^/]*/)*?" + inner + b"/)"
-    return written + (rb".*\Z" if ends_open else rb"\Z")
-
-
-def _groups(tokens: list[bytes]) -> tuple[list[list[list[bytes]]], bool]:
-    """Return the groups of names between the `**` of a path pattern, and whether it ends with `**`."""
     names: list[list[bytes]] = [[]]
-    for token in tokens:
+    for token in _tokens(glob[len(literal) :]):
         if token == _SLASH:
             names.append([])
         else:
             names[-1].append(token)
-    groups: list[list[list[bytes]]] = [[]]
-    for place, name in enumerate(names):
-        if name != [_STARS]:
-            groups[-1].append([_STAR if token == _STARS else token for token in name])
-        elif place == len(names) - 1:
-            if len(groups) > 1 and not groups[-1]:
-                groups.pop()  # `**/**`
-            return groups, True
-        elif len(groups) == 1 or groups[-1]:
-            groups.append([])
-    return groups, False
+    groups = [b"/".join(map(_component, group)) for stars, group in groupby(names, [_STARS].__eq__) if not stars]
+    anchored, ends_open = names[0] != [_STARS], names[-1] == [_STARS]
+    written = re.escape(literal)
+    for place, group in enumerate(groups):
+        last = place == len(groups) - 1 and not ends_open
+        if place == 0 and anchored:
+            written += group if last else group + b"/"
+        elif last:
+            written += rb"(?:.*/)?" + group
+        else:  # the leftmost place is as good as any other
+            written += rb"(?>(?:[^/]*/)*?" + group + b"/)"
+    return written + (rb".*\Z" if ends_open else rb"\Z")
 
 
-def _component(tokens: list[bytes]) -> bytes:
+def _component(tokens: Iterable[bytes]) -> bytes:
     """Return the expression for one name: each star but the last matches as little as possible, without backtracking."""
-    pieces: list[list[bytes]] = [[]]
+    pieces: list[bytes] = [b""]
     for token in tokens:
         if token in (_STAR, _STARS):
-            pieces.append([])
+            pieces.append(b"")
         else:
-            pieces[-1].append(token)
-    first, *others = [b"".join(piece) for piece in pieces]
+            pieces[-1] += token
+    first, *others = pieces
     if not others:
         return first
     middle = b"".join(rb"(?>[^/]*?" + piece + b")" for piece in others[:-1] if piece)
-    return b"(?>" + first + middle + b"[^/]*" + others[-1] + _END + b")"
+    return b"(?>" + first + middle + b"[^/]*" + others[-1] + rb"(?=/|\Z))"
 
 
-def _tokens(glob: bytes) -> list[bytes]:
-    """Return a pattern as stars, slashes, and expressions for single bytes."""
-    found: list[bytes] = []
+def _tokens(glob: bytes) -> Iterator[bytes]:
+    """Yield a pattern as stars, slashes, and expressions for single bytes."""
     at = 0
     while at < len(glob):
-        letter = glob[at : at + 1]
-        if letter == b"*":
-            end = at
-            while glob[end : end + 1] == b"*":
-                end += 1
-            found.append(_STARS if end - at > 1 else _STAR)
-            at = end
-            continue
-        if letter == b"?":
-            found.append(b"[^/]")
-        elif letter == b"[":
-            members, at = _bracket(glob, at + 1)
-            found.append(_class_of(members))
-        elif letter == b"/":
-            found.append(_SLASH)
+        token = _TOKEN.match(glob, at)
+        if token is None:  # a bracket or a backslash at the end
+            raise _Malformed
+        at, text = token.end(), token[token.lastgroup or 0]
+        if token.lastgroup == "star":
+            yield _STARS if len(text) > 1 else _STAR
+        elif token.lastgroup == "any":
+            yield b"[^/]"
+        elif token.lastgroup == "bracket":
+            yield _bracket(text)
         else:
-            if letter == b"\\":
-                at += 1
-                letter = glob[at : at + 1]
-                if not letter:
-                    raise _Malformed
-            found.append(_SLASH if letter == b"/" else re.escape(letter))
-        at += 1
-    return found
+            yield _SLASH if token.lastgroup == "slash" else re.escape(text)
 
 
-def _bracket(glob: bytes, at: int) -> tuple[set[int], int]:
-    """Return the bytes that the bracket expression after `[` matches, and the position of its `]`."""
-    negated = glob[at : at + 1] in (b"!", b"^")
-    at += negated
-    members: set[int] = set()
-    before, first = 0, True
-    while first or glob[at : at + 1] != b"]":
-        first = False
-        letter = _byte(glob, at)
-        if letter == ord("\\"):
-            at += 1
-            letter = _byte(glob, at)
-            members.add(letter)
-        elif letter == ord("-") and before and glob[at + 1 : at + 2] not in (b"", b"]"):
-            at += 1
-            letter = _byte(glob, at)
-            if letter == ord("\\"):
-                at += 1
-                letter = _byte(glob, at)
-            members.update(range(before, letter + 1))
-            letter = 0
-        elif letter == ord("[") and glob[at + 1 : at + 2] == b":":
-            end = glob.find(b"]", at + 2)
-            if end < 0:
-                raise _Malformed
-            if end - at - 3 >= 0 and glob[end - 1 : end] == b":":
-                belongs = _CLASSES.get(glob[at + 2 : end - 1])
-                if belongs is None:
-                    raise _Malformed
-                members.update(c for c in range(128) if belongs(bytes([c])))
-                at, letter = end, 0
-            else:
-                members.add(letter)
+def _bracket(text: bytes) -> bytes:
+    """Return the expression for the content of a bracket, which never matches a slash."""
+    negated = text[:1] in (b"!", b"^")
+    written = b""
+    for name, low, high in _MEMBER_PARTS.findall(text[negated:]):
+        if low:
+            first, last = low[-1], (high or low)[-1]
+            written += rb"\x%02x-\x%02x" % (first, max(first, last))  # a range that runs backwards is its first byte
+        elif name in _CLASSES:
+            written += _CLASSES[name]
         else:
-            members.add(letter)
-        before = letter
-        at += 1
-    everything = set(range(256))
-    return (everything - members if negated else members) - {ord("/")}, at
-
-
-def _byte(glob: bytes, at: int) -> int:
-    if at >= len(glob):
-        raise _Malformed
-    return glob[at]
-
-
-def _class_of(members: set[int]) -> bytes:
-    if not members:
-        raise _Malformed
-    first = sorted(member for member in members if member - 1 not in members)
-    last = sorted(member for member in members if member + 1 not in members)
-    runs = (rb"\x%02x-\x%02x" % ends for ends in zip(first, last, strict=True))
-    return b"[" + b"".join(runs) + b"]"
+            raise _Malformed
+    if negated:
+        return b"[^/" + written + b"]"
+    return b"(?!/)[" + written + b"]"
