@@ -2,9 +2,8 @@
 
 from quorank.search.index.candidates import ALL_WORDS, BEGINNING, EXACT, SOME_WORDS, SearchCandidates
 from quorank.search.index.query import Clause, SearchQuery, parse_query
-from quorank.search.index.search_index import SearchIndex, StoredDocument, StoredSource
+from quorank.search.index.search_index import SearchIndex, StoredDocument, StoredSource, UpdateReport
 from quorank.search.index.snippets import SnippetPiece, make_snippet
-from quorank.search.index.updating import UpdateReport
 
 __all__ = [
     "ALL_WORDS", "BEGINNING", "EXACT", "SOME_WORDS", "Clause", "SearchCandidates", "SearchIndex",

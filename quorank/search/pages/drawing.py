@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 from quorank.errors import printable
 from quorank.reports.page import STYLE
 from quorank.reports.page import environment as templates_of
-from quorank.search.pages.opening import web_address
+from quorank.search.pages.changes import web_address
 from quorank.search.sources.file_names import opened_path, shown_name
 from quorank.service.dashboard.numbers import ago, byte_count, duration, small
 

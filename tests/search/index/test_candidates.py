@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from indexed_things import TOKENISER, counted, faults, fill, indexed, made_up_things, thing
 
-from quorank.search.index import SearchCandidates, SearchIndex, parse_query, updating
+from quorank.search.index import SearchCandidates, SearchIndex, parse_query, search_index
 from quorank.search.sources.source import FoundDocument
 from quorank.text.tokens import normalised_words
 
@@ -73,7 +73,7 @@ def test_statistics_stay_right_after_changes_removals_and_merges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of 7 documents, so that segments are merged again and again; each state against a fresh count."""
-    monkeypatch.setattr(updating, "BATCH_DOCUMENTS", 7)
+    monkeypatch.setattr(search_index, "BATCH_DOCUMENTS", 7)
     random = np.random.default_rng(4)
     things = {one.key: one for one in made_up_things(150)}
     others = made_up_things(150, seed=2)

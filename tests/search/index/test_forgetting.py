@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from indexed_things import TOKENISER, faults, fill, indexed, made_up_things, thing
 
-from quorank.search.index import SearchIndex, parse_query, updating
+from quorank.search.index import SearchIndex, parse_query, search_index
 from quorank.search.index.postings import TermHash
 from quorank.search.sources.source import FoundDocument, SkippedDocument
 
@@ -36,7 +36,7 @@ def assert_nothing_left(folder: Path, number: int) -> None:
 
 @pytest.mark.parametrize("batch", [2000, 9])
 def test_no_byte_is_left_in_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
-    monkeypatch.setattr(updating, "BATCH_DOCUMENTS", batch)
+    monkeypatch.setattr(search_index, "BATCH_DOCUMENTS", batch)
     others = made_up_things(300)
     with indexed(tmp_path, [*others[:150], *map(secret, range(8)), *others[150:]]) as index:
         assert any(SECRET[1].encode() in path.read_bytes().lower() for path in tmp_path.iterdir())

@@ -11,7 +11,7 @@ from full_disks import fill as fill_disk
 from full_disks import run_on_small_disk
 from indexed_things import faults, fill, indexed, made_up_things, thing
 
-from quorank.search.index import SearchIndex, parse_query, updating
+from quorank.search.index import SearchIndex, parse_query, search_index
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_nothing_is_lost_on_a_full_disk(tmp_path: Path) -> None:
 
 def play(disk: Path, folder: Path) -> None:
     """The test, where the disk is small."""
-    updating.BATCH_DOCUMENTS = 100
+    search_index.BATCH_DOCUMENTS = 100
     few = made_up_things(100)
     more = [*few, *(thing(f"long/{n}", f"unique{n} " * 4000) for n in range(40)), *made_up_things(900, seed=2)]
     with indexed(disk / "home", few) as index:

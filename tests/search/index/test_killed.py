@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from indexed_things import faults, fill, made_up_things, thing
 
-from quorank.search.index import SearchIndex, parse_query, updating
+from quorank.search.index import SearchIndex, parse_query, search_index
 
 pytestmark = pytest.mark.slow
 KILLS = 16
@@ -45,7 +45,7 @@ def in_a_child(work: Callable[[], None]) -> int:
 
 
 def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updating, "BATCH_DOCUMENTS", 16)
+    monkeypatch.setattr(search_index, "BATCH_DOCUMENTS", 16)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     began = time.monotonic()
     assert os.waitpid(in_a_child(lambda: changes(whole)), 0)[1] == 0

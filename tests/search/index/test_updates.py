@@ -14,7 +14,7 @@ from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.search.home import SearchHome, SearchSettings
-from quorank.search.index import SearchIndex, UpdateReport, parse_query, updating
+from quorank.search.index import SearchIndex, UpdateReport, parse_query, search_index
 from quorank.search.sources.source import FoundDocument, SkippedDocument, UnchangedDocument
 
 ONE, TWO, THREE = thing("1", "first words"), thing("2", "second words"), thing("3", "third words")
@@ -70,7 +70,7 @@ def test_a_scan_that_does_not_finish_removes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_log_holds_what_the_last_scan_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updating, "MOST_SKIPPED", 5)
+    monkeypatch.setattr(search_index, "MOST_SKIPPED", 5)
     skips = [SkippedDocument(f"s{n}", "file.too-large", f"number {n}") for n in range(9)]
     with indexed(tmp_path, [ONE, SkippedDocument("x", "pdf.encrypted", "has a password"), thing("x", "")]) as index:
         source = index.sources()[0].id

@@ -11,7 +11,7 @@ import pytest
 from own_search import NOTES, SCRIPT, OwnSearch, Seen, browsed, own_search, until
 
 from quorank.errors import BadInput
-from quorank.search.pages.opening import open_document, web_address
+from quorank.search.pages.changes import open_document, web_address
 from quorank.search.sources.source import FoundDocument
 
 

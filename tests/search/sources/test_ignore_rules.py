@@ -15,11 +15,12 @@ from quorank.search.sources.ignore_rules import DEFAULT_RULES, MOST_RULES_BYTES,
 NAMES = [
     "a", "b", "ab", "abc", "foo", "foobar", "a.txt", "b.md", "x[1]", "a b", "a ", "!c", "#d", "a-b", "A", "z\\y", "é", "]",
 ]  # fmt: skip
-ATOMS = [*r"""
+WORDS = r"""
     a b * ** ? [ab] [!a] [^b] [a-c] [[:alpha:]] [[:digit:]x] \* \a foo bar .txt .md \  ! # - []a] [a [ ] \ *** [[:foo:]]
     [\]] [a-] [--z] [!]] [[:a] [a/b] [[a] [!] [] []-a] [a-\]] [[:alpha:]-z] [[:a]-b] [a-c--z] [b-a] [!b-a] [[:punct:]]
     [[:space:]] [/] [!/] [[:] [[::]] [\a-c] \/
-""".split(), " ", "\\ "]  # fmt: skip
+"""
+ATOMS = [*WORDS.split(), " ", "\\ "]
 
 
 def pattern(draw: random.Random) -> str:
@@ -118,7 +119,7 @@ def test_no_file_of_rules_takes_long_to_read(rule: bytes) -> None:
 
 def test_the_usual_rules_leave_out_what_nobody_searches() -> None:
     rules = RuleStack.start()
-    ignored = ".git/ .cache/ node_modules/ __pycache__/ .bashrc a.pyc letter.txt~ Cache/".split()
+    ignored = [".git/", ".cache/", "node_modules/", "__pycache__/", ".bashrc", "a.pyc", "letter.txt~", "Cache/"]
     for path in (*ignored, "letter.txt", "cache.md", "node_modules", "main.py", "photos/"):
         assert rules.ignores(f"deep/down/{path.rstrip('/')}".encode(), path.endswith("/")) == (path in ignored), path
 
