@@ -26,8 +26,16 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import run_experiment
 from quorank.export import TARGETS
-from quorank.export.comparison import Comparison, compare_lists, with_gaps
-from quorank.export.directory import ExportDirectory, check_vectors, read_export, read_vectors, write_export
+from quorank.export.directory import (
+    Comparison,
+    ExportDirectory,
+    check_vectors,
+    compare_lists,
+    read_export,
+    read_vectors,
+    with_gaps,
+    write_export,
+)
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.rankers.ranker_file import read_ranker
 

@@ -76,37 +76,45 @@ def progress_lines(title: str) -> Callable[..., None]:
     return progress
 
 
-def print_result(figures: Any, as_json: bool, show: Callable[[Any], None] | str) -> None:
-    """Print a result as one JSON object, or for people: by a function, or by the template of `rows_of`."""
+def print_result(figures: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+    """Print a result as one JSON object, or for people by a function."""
     if as_json:
         print(json.dumps(figures, default=str))
-    elif isinstance(show, str):
-        print_rows(*rows_of(show, figures))
     else:
         show(figures)
 
 
-class _Known(Formatter):
-    """Formatter that raises KeyError for a value that is None; the format `k` is that of `compact`."""
+class _AbsentError(Exception):
+    """A value is None."""
+
+
+class _Filler(Formatter):
+    """Formatter that raises _AbsentError for a value, or a table, that is None; the format `k` is that of `compact`."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except TypeError:  # an item of None
+            raise _AbsentError from None
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
-            raise KeyError
+            raise _AbsentError
         return compact(value) if format_spec == "k" else str(super().format_field(value, format_spec))
 
 
 def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the lines `name | value | …` of a template, filled in; lines that lack a value are left out.
+    """Return the lines `name | value | …` of a template, filled in; lines with a value of None are left out.
 
     >>> rows_of("round | {round:,} | of {rounds[planned]}", {"round": 1000, "rounds": {"planned": 9}})
     [('round', '1,000', 'of 9')]
-    >>> rows_of("round | {round:,} | of {rounds[planned]}", {"round": None})
+    >>> rows_of("round | {round:,} | of {rounds[planned]}", {"round": 1000, "rounds": None})
     []
     """
     rows = []
     for line in template.strip().splitlines():
-        with suppress(KeyError, TypeError):
-            rows.append(tuple(_Known().vformat(cell.strip(), (), figures) for cell in line.split("|")))
+        with suppress(_AbsentError):
+            rows.append(tuple(_Filler().vformat(cell.strip(), (), figures) for cell in line.split("|")))
     return rows
 
 
@@ -191,7 +199,9 @@ def print_summary(summary: dict[str, Any]) -> None:
     """Print the metrics of one run."""
     evaluation, offline, clicks = summary["evaluation"], summary["offline"], summary.get("counterfactual")
     further = [f"{offline[f'ndcg@{depth}']:.4f} @{depth}" for depth in evaluation["cutoffs"] if depth != 10]
-    words: dict[str, Any] = {
+    optional = ("trees", "counterfactual", "metric", "gain", "around", "handed_out", "chosen")
+    words: dict[str, Any] = dict.fromkeys(optional) | summary
+    words |= {
         "further": ", ".join(further) or None,
         "left_out": "left out" if evaluation["no_relevant"] == "skip" else "count 0",
         "claim": _privacy(summary["privacy"]),
@@ -209,7 +219,7 @@ def print_summary(summary: dict[str, Any]) -> None:
         if choice["by"] == "validation":
             by = f"chosen on {choice['validation_queries']} validation queries"
         words["chosen"] = f"{ranker}; {by}"
-    print_rows(*rows_of(SUMMARY, summary | words))
+    print_rows(*rows_of(SUMMARY, words))
 
 
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:

@@ -100,8 +100,15 @@ def check(
     """
     import dataclasses
 
-    from quorank.export.comparison import RESOLUTION, TOLERANCE, compare_lists, normalise_lists, with_gaps
-    from quorank.export.directory import check_vectors, read_export
+    from quorank.export.directory import (
+        RESOLUTION,
+        TOLERANCE,
+        check_vectors,
+        compare_lists,
+        normalise_lists,
+        read_export,
+        with_gaps,
+    )
 
     export = read_export(folder)
     exported, model = export.exported, export.model()

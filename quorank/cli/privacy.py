@@ -282,7 +282,7 @@ subtraction | {removed} | presence of a known update guessed in {subtraction[cor
 from a noisy sum whose other updates are known (advantage {subtraction[advantage]:.3f}, ε = {subtraction[epsilon]:.3g} of \
 one round allows {subtraction[allowed_advantage]:.3f})
 published | {refuted} | the published ε = {published[epsilon]:g}, for one client and the whole run
-clicks | not attacked | {reconstruction[skipped]}
+clicks | not attacked | {skipped}
 """
 
 
@@ -290,14 +290,16 @@ def _show_audit(result: dict[str, Any]) -> None:
     from quorank.experiments.audit import telling
 
     claims = result["claimed"] is not None and result["claimed"]["epsilon"] is not None
-    words = {
+    study = result.get("reconstruction") or {"skipped": None}
+    words = dict.fromkeys(("subtraction", "published")) | result
+    words |= {
+        "skipped": study.get("skipped"),
         "no_claim": None if claims else "the run makes no claim that could be refuted",
         "verdict": ("passed" if result["passed"] else "REFUTED") if claims else None,
         "removed": "hidden" if result.get("subtraction", {}).get("passed") else "REMOVED",
         "refuted": "refuted" if result.get("published", {}).get("refuted") else "not refuted",
     }
-    print_rows(*rows_of(AUDIT, result | words))
-    study = result.get("reconstruction") or {"skipped": ""}
+    print_rows(*rows_of(AUDIT, words))
     if "skipped" in study:
         return
     print_text(

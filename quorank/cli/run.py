@@ -227,7 +227,7 @@ def _run_grid(
     from quorank.reports.comparison import compare_table, group_runs
 
     if json:
-        print_result([{"run": f.name, **load_run(f).summary} for f in folders], json, "")
+        print_result([{"run": f.name, **load_run(f).summary} for f in folders], json, print)
         return
     from rich.console import Console
 

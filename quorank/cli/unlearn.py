@@ -81,11 +81,12 @@ erased | checked | {gone}; {files_checked} files read again
 
 def _show(result: dict[str, Any]) -> None:
     spread = result.get("retrained_other_seeds") or [None]
-    words = {
+    words = dict.fromkeys(("retrained", "distance", "privacy")) | result
+    words |= {
         "who": ", ".join(map(str, result["clients"])),
         "least": min(spread),
         "most": max(spread),
         "gone": ", ".join(result["erased"]) or "nothing was left to erase",
     }
-    print_rows(*rows_of(RESULT, result | words))
+    print_rows(*rows_of(RESULT, words))
     print(f"ranker   {result['ranker']}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -77,27 +78,15 @@ def names_of(listed: list[Any], columns: Mapping[str, int], file: str) -> list[s
     return names
 
 
-def finite_double(value: object, file: str, quantity: str) -> float:
-    """Return a finite number, which may be written as a string."""
+def finite(value: object, file: str, quantity: str, kind: type = np.float32) -> Any:
+    """Return a number of a type, which may be written as a string; raise BadInput unless it is finite in it."""
     number = math.nan
-    if isinstance(value, str) and len(value) <= 40:
-        try:
+    if isinstance(value, str | int | float) and not isinstance(value, bool) and len(str(value)) <= 400:
+        with suppress(ValueError, OverflowError):
             number = float(value)
-        except ValueError:
-            number = math.nan
-    elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300:
-        number = float(value)
-    if not math.isfinite(number):
+    if not abs(number) <= np.finfo(kind).max:
         raise damaged(file, f"expected a number as {quantity}, got {brief(value)}")
-    return number
-
-
-def finite_float32(value: object, file: str, quantity: str) -> np.float32:
-    """Return a number that is finite in float32."""
-    number = finite_double(value, file, quantity)
-    if abs(number) > np.finfo(np.float32).max:
-        raise damaged(file, f"expected a number as {quantity}, got {brief(value)}")
-    return np.float32(number)
+    return kind(number)
 
 
 def fill_missing(features: Floats, missing: Floats | float) -> Floats:

@@ -1,4 +1,4 @@
-"""The directory of an export: model files, ranker, test vectors, instructions, and a manifest.
+"""The directory of an export, and the comparison of its model with the ranker: each score and the order of each list.
 
 export.json     format, names of the features, and true if they arrive normalised
 ranker.json     the exported ranker
@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
+from quorank.data.normalisation import query_ranges_scaled
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import make_folder
 from quorank.export import target_of
-from quorank.export.comparison import Comparison, compare_scores, expected_scores, normalise_lists
 from quorank.export.contents import content_of, short_floats
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.files.atomic import read_whole, sha256, write_whole
@@ -35,14 +35,16 @@ ABOUT, README, VECTORS = "export.json", "README.md", "vectors.json"
 FORMAT, VECTORS_FORMAT = "quorank-export/1", "quorank-vectors/1"
 LARGEST, MOST_FILES = 1 << 28, 20
 """Bytes of a file, and number of files, of an export."""
-
-
 LISTS, DOCUMENTS = 12, 6
 MOST_NUMBERS = 200_000
 """Features of all rows together: rankers with many features get fewer rows."""
 _SEED = 2027
 _NEAREST = np.float32(2.0**-42)
 """Least distance of a number next to a threshold: Solr cannot distinguish all closer ones."""
+TOLERANCE = 1e-5
+"""Largest accepted difference of two scores, relative to |score| where that is above 1."""
+RESOLUTION = 2.0**-20
+"""Largest difference of tied scores, relative to |score| where that is above 1: float32 sums do not order closer ones."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def _prefix_folder(folder: Path) -> Iterator[None]:
 def check_vectors(model: Scorer, files: Mapping[str, bytes], exported: ExportedRanker) -> Comparison:
     """Compare the model's scores of the stored vectors with the stored scores."""
     vectors = read_vectors(files, exported.saved.n_features)
-    return compare_scores(vectors.scores, model(vectors.features, vectors.offsets), vectors.offsets)
+    return compare_scores(vectors.scores, model(vectors.features), vectors.offsets)
 
 
 def readme(target: ExportTarget, exported: ExportedRanker) -> str:
@@ -286,3 +288,74 @@ def read_vectors(files: Mapping[str, bytes], n_features: int) -> ScoredVectors:
     require(complete and consecutive and not np.isinf(features).any(), "export.damaged", sentence, VECTORS)
     offsets = np.searchsorted(np.array(lists), np.arange(lists[-1] + 2))
     return ScoredVectors(features, offsets, np.array(content.scores, dtype=np.float64))
+
+
+# ------------------------------------------------------------ comparison with the ranker
+
+
+def expected_scores(exported: ExportedRanker, features: Floats, offsets: Integers) -> Doubles:
+    """Return Quorank's (rows,) scores of (rows, n) features as the other system receives them, NaN where missing."""
+    scores = exported.effective.score(features, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)))
+    return scores.astype(np.float64)
+
+
+def normalise_lists(features: Floats, offsets: Integers) -> Floats:
+    """Return features normalised within their lists."""
+    return query_ranges_scaled(features, offsets[:-1][np.diff(offsets) > 0])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Result of a comparison; lists are numbered from 0."""
+
+    lists: int = 0
+    documents: int = 0
+    largest: float = 0.0  # difference of two scores, relative to |score| where that is above 1
+    swapped_ties: int = 0  # positions at which documents with tied scores changed places
+    differing: int | None = None  # first list that differs
+    why: str = ""
+
+    @property
+    def same(self) -> bool:
+        """True if nothing differs."""
+        return self.differing is None
+
+
+def compare_scores(expected: Doubles, actual: Doubles, offsets: Integers) -> Comparison:
+    """Compare (rows,) scores in lists that `offsets` (lists + 1,) delimits."""
+    list_of_row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    scale = np.maximum(1.0, np.abs(expected))
+    with np.errstate(all="ignore"):
+        difference = np.nan_to_num(np.abs(actual - expected) / scale, nan=np.inf)
+    largest = float(difference.max(initial=0.0))
+    result = Comparison(len(offsets) - 1, len(expected), largest=largest)
+    if largest > TOLERANCE:
+        row = int(np.argmax(difference > TOLERANCE))
+        at, number = int(list_of_row[row]), row - int(offsets[list_of_row[row]]) + 1
+        why = f"document {number} scores {actual[row]:.7g}, and {expected[row]:.7g} in Quorank"
+        return replace(result, differing=at, why=why)
+    ours, theirs = (np.lexsort((-values, list_of_row)) for values in (expected, actual))  # ties in file order
+    moved = ours != theirs
+    distinct = np.abs(expected[ours] - expected[theirs]) > RESOLUTION * np.maximum(scale[ours], scale[theirs])
+    result = replace(result, swapped_ties=int((moved & ~distinct).sum()))
+    if not (moved & distinct).any():
+        return result
+    position = int(np.argmax(moved & distinct))
+    at = int(list_of_row[position])
+    before = int(offsets[at]) - 1
+    why = (
+        f"document {int(theirs[position]) - before} stands at rank {position - before}, "
+        f"and document {int(ours[position]) - before} in Quorank"
+    )
+    return replace(result, differing=at, why=why)
+
+
+def compare_lists(exported: ExportedRanker, model: Scorer, features: Floats, offsets: Integers) -> Comparison:
+    """Compare a model's scores of (rows, n) features with Quorank's."""
+    return compare_scores(expected_scores(exported, features, offsets), model(features), offsets)
+
+
+def with_gaps(features: Floats) -> Floats:
+    """Return features with every eleventh one missing, in changing columns."""
+    rows, columns = np.ogrid[: features.shape[0], : features.shape[1]]
+    return np.where((rows * 7 + columns * 3) % 11 == 0, np.nan, features).astype(np.float32)

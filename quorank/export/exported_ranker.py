@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from quorank.data.normalisation import Normalisation, RawFeatures, WithinQuery
 from quorank.errors import require
 from quorank.export.trees import NodeTree, trees_of
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.arrays import Doubles, Floats
 from quorank.rankers.ranker_file import SavedRanker
 
 LONGEST_NAME = 60
@@ -111,9 +111,8 @@ class ExportedRanker:
         return trees_of(self.effective, self.normalisation)
 
 
-Scorer = Callable[[Floats, Integers], Doubles]
-"""Model read from exported files: (rows,) scores of raw (rows, n) features, NaN where one is missing, in the lists that
-(lists + 1,) offsets delimit."""
+Scorer = Callable[[Floats], Any]
+"""Model read from exported files: (rows,) scores of raw (rows, n) features, NaN where one is missing."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from quorank.errors import require
-from quorank.export.contents import damaged, finite_double, text_of
+from quorank.export.contents import damaged, finite, text_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import MOST_NODES, MOST_TREES, NodeTree, check_trees, sum_of_trees
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.export.trees import MOST_TREES, NodeTree, check_trees, sum_of_trees
 
 FILE = "model.txt"
 NUMERICAL_NAN, DEFAULT_LEFT = 8, 2
@@ -73,11 +72,7 @@ def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
     known = table.get("version") == "v4" and table.get("feature_names", "").split(" ") == list(names)
     require(known, "export.damaged", "expected a model of version v4 over the features of the export", FILE)
     trees = check_trees([_read_tree(_read_table(section)) for section in sections], len(names), FILE)
-
-    def score(features: Floats, offsets: Integers) -> Doubles:
-        return np.asarray(sum_of_trees(trees, features.astype(np.float64), np.less_equal, np.float64))
-
-    return score
+    return lambda features: sum_of_trees(trees, features.astype(np.float64), np.less_equal, np.float64)
 
 
 def _read_table(text: str) -> dict[str, str]:
@@ -86,23 +81,18 @@ def _read_table(text: str) -> dict[str, str]:
 
 def _read_tree(table: dict[str, str]) -> NodeTree:
     keys = ("split_feature", "decision_type", "left_child", "right_child")
-    features, kinds, left, right = (_read_integers(table.get(key, "")) for key in keys)
+    features, kinds, *sides = (_read_integers(table.get(key, "")) for key in keys)
     thresholds, values = (
-        [finite_double(word, FILE, key) for word in table.get(key, "").split()] for key in ("threshold", "leaf_value")
+        [finite(word, FILE, key, float) for word in table.get(key, "").split()] for key in ("threshold", "leaf_value")
     )
-    splits = len(features)
-    valid = {splits} == {len(kinds), len(left), len(right), len(thresholds)} and splits + len(values) <= MOST_NODES
-    valid = valid and all(kind in (NUMERICAL_NAN, NUMERICAL_NAN + DEFAULT_LEFT) for kind in kinds)
-    valid = valid and min(features, default=0) >= 0
+    splits, none = len(features), [-1] * len(values)
+    valid = all(kind in (NUMERICAL_NAN, NUMERICAL_NAN + DEFAULT_LEFT) for kind in kinds)
+    valid = valid and min(features, default=0) >= 0 and len(thresholds) == splits
     valid = valid and (table.get("num_cat"), table.get("shrinkage"), table.get("is_linear")) == ("0", "1", "0")
     require(valid, "export.damaged", "holds a tree whose lists do not fit each other", FILE)
-    tree = NodeTree()
-    for node in range(splits):
-        tree.add(features[node], thresholds[node], bool(kinds[node] & DEFAULT_LEFT))
-        tree.left[node], tree.right[node] = (c if c >= 0 else splits - c - 1 for c in (left[node], right[node]))
-    for value in values:
-        tree.add(-1, value)
-    return tree
+    left, right = ([*(c if c >= 0 else splits - c - 1 for c in side), *none] for side in sides)
+    missing_left = [kind == NUMERICAL_NAN + DEFAULT_LEFT for kind in [*kinds, *none]]
+    return NodeTree([*features, *none], [*thresholds, *values], left, right, missing_left)
 
 
 def _read_integers(text: str) -> list[int]:

@@ -21,7 +21,7 @@ from quorank.export.contents import content_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, HiddenLayer, Scorer
 from quorank.export.trees import NodeTree, check_trees
 from quorank.files.untrusted import translate_errors
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.arrays import Doubles, Floats
 
 if TYPE_CHECKING:
     import onnx
@@ -149,7 +149,7 @@ def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
     with translate_errors(FILE, "a model that onnxruntime reads"):
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
-    def score(features: Floats, offsets: Integers) -> Doubles:
+    def score(features: Floats) -> Doubles:
         with translate_errors(FILE, "a model that onnxruntime runs"):
             (column,) = session.run([OUTPUT], {INPUT: np.ascontiguousarray(features, dtype=np.float32)})
         rows = np.asarray(column, dtype=np.float64).reshape(-1)

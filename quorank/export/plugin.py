@@ -20,7 +20,7 @@ from quorank.export.contents import (
     damaged,
     entry,
     fill_missing,
-    finite_float32,
+    finite,
     json_file,
     json_in,
     json_of,
@@ -31,7 +31,7 @@ from quorank.export.contents import (
 )
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree, check_trees, read_nested, sum_of_trees
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.arrays import Floats
 
 FEATURES, MODEL = "featureset.json", "model.json"
 SET_NAME, MODEL_NAME = "quorank_features", "quorank"
@@ -100,7 +100,7 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
     if model.get("type") == "model/linear":
         for name in definition if isinstance(definition, dict) else ("",):
             require(name in places, "export.damaged", "has a weight of no feature", MODEL)
-            weights[places[name]] = finite_float32(definition[name], MODEL, f"weight of {name}")
+            weights[places[name]] = finite(definition[name], MODEL, f"weight of {name}")
     elif model.get("type") == "model/xgboost+json":
         dumped = definition if isinstance(definition, list) else []
         read = [read_nested(each, lambda node: _read_node(node, places), MODEL) for each in dumped]
@@ -108,10 +108,10 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
     else:
         raise damaged(MODEL, "expected a model/linear or a model/xgboost+json")
 
-    def score(features: Floats, offsets: Integers) -> Doubles:
+    def score(features: Floats) -> Any:
         with np.errstate(all="ignore"):
             x = (fill_missing(features, 0.0)[:, order] - centre) / scale
-        return np.asarray(sum_of_trees(trees, x, np.less) if trees else sum_of_products(x, weights), dtype=np.float64)
+        return sum_of_trees(trees, x, np.less) if trees else sum_of_products(x, weights)
 
     return score
 
@@ -123,7 +123,7 @@ def _read_normalisers(model: dict[str, Any], places: dict[str, int]) -> tuple[Fl
     for name, normaliser in normalisers.items() if isinstance(normalisers, dict) else [("", None)]:
         require(name in places, "export.damaged", "normalises no feature", MODEL)
         table = entry(normaliser, "standard", dict, MODEL)
-        first, width = (finite_float32(table.get(k), MODEL, f"{k} of {name}") for k in ("mean", "standard_deviation"))
+        first, width = (finite(table.get(k), MODEL, f"{k} of {name}") for k in ("mean", "standard_deviation"))
         require(width > 0.0, "export.damaged", f"the normaliser of {name} has no width", MODEL)
         centre[places[name]], scale[places[name]] = first, width
     return centre, scale
@@ -132,10 +132,10 @@ def _read_normalisers(model: dict[str, Any], places: dict[str, int]) -> tuple[Fl
 def _read_node(node: object, places: dict[str, int]) -> tuple[int, float, tuple[object, ...]]:
     table = node if isinstance(node, dict) else {}
     if "leaf" in table:
-        return -1, float(finite_float32(table["leaf"], MODEL, "leaf")), ()
+        return -1, float(finite(table["leaf"], MODEL, "leaf")), ()
     name, children = entry(node, "split", str, MODEL), entry(node, "children", list, MODEL)
     require(name in places, "export.damaged", "splits by no feature", MODEL)
-    threshold = finite_float32(table.get("split_condition"), MODEL, "split_condition")
+    threshold = finite(table.get("split_condition"), MODEL, "split_condition")
     numbers = [child.get("nodeid") if isinstance(child, dict) else None for child in children]
     valid = len(children) == 2 and numbers == [table.get("yes"), table.get("no")] and "depth" in table
     require(valid, "export.damaged", f"node {table.get('nodeid')} of a tree is incomplete", MODEL)

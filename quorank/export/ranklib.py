@@ -15,11 +15,10 @@ import numpy as np
 from defusedxml.ElementTree import fromstring
 
 from quorank.errors import require
-from quorank.export.contents import damaged, fill_missing, finite_double, finite_float32, sum_of_products, text_of
+from quorank.export.contents import damaged, fill_missing, finite, sum_of_products, text_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import NodeTree, check_trees, leaf_values, read_nested
+from quorank.export.trees import NodeTree, check_trees, read_nested, sum_of_trees
 from quorank.files.untrusted import translate_errors
-from quorank.kernels.arrays import Doubles, Floats, Integers
 
 FILE = "model.txt"
 LINEAR, WITH_CONSTANT, TREES = "Coordinate Ascent", "Linear Regression", "LambdaMART"
@@ -88,15 +87,10 @@ def _read_linear(text: str, kind: str, n_features: int) -> Scorer:
         known = number.isascii() and number.isdigit() and len(number) <= 9 and int(number) <= n_features
         known = known and int(number) not in weights and (int(number) > 0 or kind == WITH_CONSTANT)
         require(known, "export.damaged", "expected number:weight of each feature once", FILE)
-        weights[int(number)] = finite_double(weight, FILE, "weight")
+        weights[int(number)] = finite(weight, FILE, "weight", np.float64)
     constant = np.float64(weights.pop(0, 0.0))
     columns = [weights.get(number, 0.0) for number in range(1, n_features + 1)]
-
-    def score(features: Floats, offsets: Integers) -> Doubles:
-        x = fill_missing(features, 0.0).astype(np.float64)
-        return np.asarray(sum_of_products(x, columns, constant))
-
-    return score
+    return lambda features: sum_of_products(fill_missing(features, 0.0).astype(np.float64), columns, constant)
 
 
 def _read_trees(text: str, n_features: int) -> Scorer:
@@ -104,18 +98,9 @@ def _read_trees(text: str, n_features: int) -> Scorer:
     body = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     with translate_errors(FILE, "an XML document without a document type"):
         listed = fromstring(body.strip(), forbid_dtd=True).findall("tree")
-    weights = [finite_float32(tree.get("weight"), FILE, "weight of a tree") for tree in listed]
+    weights = [np.float64(finite(tree.get("weight"), FILE, "weight of a tree")) for tree in listed]
     trees = check_trees([read_nested(tree.find("split"), _read_split, FILE) for tree in listed], n_features, FILE)
-
-    def score(features: Floats, offsets: Integers) -> Doubles:
-        x = fill_missing(features, 0.0)
-        total = np.zeros(len(x), dtype=np.float32)
-        with np.errstate(all="ignore"):
-            for weight, value in zip(weights, leaf_values(trees, x, np.less_equal), strict=True):
-                total = (total + value.astype(np.float64) * weight).astype(np.float32)
-        return total.astype(np.float64)
-
-    return score
+    return lambda x: sum_of_trees(trees, fill_missing(x, 0.0), np.less_equal, weights=weights)
 
 
 def _read_split(split: Any) -> tuple[int, float, tuple[object, ...]]:
@@ -123,14 +108,14 @@ def _read_split(split: Any) -> tuple[int, float, tuple[object, ...]]:
         raise damaged(FILE, "holds a tree without splits")
     output = split.findtext("output")
     if output is not None:
-        return -1, float(finite_float32(output, FILE, "output")), ()
+        return -1, float(finite(output, FILE, "output")), ()
     feature = split.findtext("feature", "").strip()
     known = feature.isascii() and feature.isdigit() and len(feature) < 9 and int(feature) > 0
     require(known, "export.damaged", "has a split without the number of a feature", FILE)
     children = {child.get("pos"): child for child in split.findall("split")}
     pair = len(split.findall("split")) == 2 and set(children) == {"left", "right"}
     require(pair, "export.damaged", "has a split without a left and a right child", FILE)
-    threshold = finite_float32(split.findtext("threshold"), FILE, "threshold")
+    threshold = finite(split.findtext("threshold"), FILE, "threshold")
     return int(feature) - 1, float(threshold), (children["left"], children["right"])
 
 

@@ -20,7 +20,7 @@ from quorank.errors import require
 from quorank.export.contents import (
     entry,
     fill_missing,
-    finite_float32,
+    finite,
     json_file,
     json_of,
     names_of,
@@ -28,8 +28,8 @@ from quorank.export.contents import (
     sum_of_products,
 )
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import NodeTree, check_trees, leaf_values, read_nested
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.export.trees import NodeTree, check_trees, read_nested, sum_of_trees
+from quorank.kernels.arrays import Floats
 
 FEATURES, MODEL = "features.json", "model.json"
 STORE, MODEL_NAME = "quorank", "quorank"
@@ -107,7 +107,7 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
     defaults = np.zeros(len(columns), dtype=np.float32)
     for feature, name in zip(store, names_of(store, places, FEATURES), strict=True):
         value = entry(feature, "params", dict, FEATURES).get("defaultValue", 0.0)
-        defaults[places[name]] = finite_float32(value, FEATURES, "defaultValue")
+        defaults[places[name]] = finite(value, FEATURES, "defaultValue")
     model = json_of(files, MODEL)
     listed = entry(model, "features", list, MODEL)
     names = names_of(listed, places, MODEL)
@@ -118,9 +118,9 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
     require(kind in readers, "export.damaged", f"expected a model of {_MODELS}*", MODEL)
     inner = readers[kind](params, names)
 
-    def score(features: Floats, offsets: Integers) -> Doubles:
+    def score(features: Floats) -> Any:
         with np.errstate(all="ignore"):
-            return np.asarray(inner((fill_missing(features, defaults)[:, order] - low) / span), dtype=np.float64)
+            return inner((fill_missing(features, defaults)[:, order] - low) / span)
 
     return score
 
@@ -134,7 +134,7 @@ def _read_normalisers(listed: list[Any]) -> tuple[Floats, Floats]:
         norm = entry(feature, "norm", dict, MODEL)
         kind, params = entry(norm, "class", str, MODEL), entry(norm, "params", dict, MODEL)
         require(kind == f"{_NORMS}MinMaxNormalizer", "export.damaged", "expected a MinMaxNormalizer", MODEL)
-        low[number], high = (finite_float32(params.get(key), MODEL, key) for key in ("min", "max"))
+        low[number], high = (finite(params.get(key), MODEL, key) for key in ("min", "max"))
         span[number] = high - low[number]
         require(span[number] != 0.0, "export.damaged", "a normaliser has no width", MODEL)
     return low, span
@@ -143,33 +143,26 @@ def _read_normalisers(listed: list[Any]) -> tuple[Floats, Floats]:
 def _read_linear(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
     weights_by_name = entry(params, "weights", dict, MODEL)
     require(set(weights_by_name) == set(names), "export.damaged", "expected a weight of each feature", MODEL)
-    weights = np.array([finite_float32(weights_by_name[name], MODEL, f"weight of {name}") for name in names])
+    weights = np.array([finite(weights_by_name[name], MODEL, f"weight of {name}") for name in names])
     return lambda x: sum_of_products(x, weights)
 
 
 def _read_trees(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
     places = {name: at for at, name in enumerate(names)}
     listed = entry(params, "trees", list, MODEL)
-    weights = [finite_float32(entry(tree, "weight", str, MODEL), MODEL, "weight") for tree in listed]
+    weights = [finite(entry(tree, "weight", str, MODEL), MODEL, "weight") for tree in listed]
     trees = [read_nested(tree.get("root"), lambda node: _read_node(node, places), MODEL) for tree in listed]
     check_trees(trees, len(names), MODEL)
-
-    def score(x: Floats) -> Any:
-        total = np.zeros(len(x), dtype=np.float32)
-        for weight, value in zip(weights, leaf_values(trees, x, np.less_equal), strict=True):
-            total = total + weight * value
-        return total
-
-    return score
+    return lambda x: sum_of_trees(trees, x, np.less_equal, weights=weights)
 
 
 def _read_node(node: object, places: dict[str, int]) -> tuple[int, float, tuple[object, ...]]:
     table = node if isinstance(node, dict) else {}
     if "feature" not in table:
-        return -1, float(finite_float32(table.get("value"), MODEL, "value")), ()
+        return -1, float(finite(table.get("value"), MODEL, "value")), ()
     name = entry(node, "feature", str, MODEL)
     require(name in places, "export.damaged", "splits by no feature of the model", MODEL)
-    threshold = finite_float32(table.get("threshold"), MODEL, "threshold") + _SLACK
+    threshold = finite(table.get("threshold"), MODEL, "threshold") + _SLACK
     return places[name], float(threshold), (table.get("left"), table.get("right"))
 
 

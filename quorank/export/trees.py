@@ -7,7 +7,7 @@ documents to one side is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,23 +181,30 @@ def read_nested(root: object, read: Callable[[object], tuple[int, float, tuple[o
 
 
 def check_trees(trees: list[NodeTree], n_features: int, file: str) -> list[NodeTree]:
-    """Return the trees; refuse cycles, children that do not exist and unknown features."""
+    """Return the trees; refuse columns of different lengths, cycles, children that do not exist and unknown features."""
     require(0 < len(trees) <= MOST_TREES, "export.damaged", f"holds {len(trees):,} trees", file)
     for number, tree in enumerate(trees, 1):
+        sizes = {len(column) for column in (tree.feature, tree.threshold, tree.left, tree.right, tree.missing_left)}
         size = len(tree.feature)
-        valid = 0 < size <= MOST_NODES and max(tree.feature) < n_features
-        for node, feature in enumerate(tree.feature):
-            valid = valid and (feature < 0 or (node < tree.left[node] < size and node < tree.right[node] < size))
+        valid = sizes == {size} and 0 < size <= MOST_NODES and max(tree.feature) < n_features
+        splits = (node for node in range(size) if valid and tree.feature[node] >= 0)
+        valid = valid and all(node < min(tree.left[node], tree.right[node]) for node in splits)
+        valid = valid and max(*tree.left, *tree.right) < size
         require(valid, "export.damaged", f"tree {number} has invalid nodes", file)
     return trees
 
 
-def leaf_values(
-    trees: list[NodeTree], features: Any, goes_left: Callable[[Any, Any], Any], kind: type = np.float32
-) -> Iterator[Any]:
-    """Yield (rows,) the value of each row's leaf, tree by tree; `goes_left(x, threshold)` decides for features present."""
+def sum_of_trees(
+    trees: list[NodeTree],
+    features: Any,
+    goes_left: Callable[[Any, Any], Any],
+    kind: type = np.float32,
+    weights: Sequence[Any] = (),
+) -> Any:
+    """Compute (rows,) Σ weight · leaf, tree by tree in a type; `goes_left(x, threshold)` decides for features present."""
     rows = np.arange(len(features))
-    for tree in trees:
+    total: Any = np.zeros(len(features), dtype=kind)
+    for tree, weight in zip(trees, weights or [kind(1.0)] * len(trees), strict=True):
         feature, left, right = (np.array(column) for column in (tree.feature, tree.left, tree.right))
         threshold: Any = np.array(tree.threshold, dtype=kind)
         missing = np.array(tree.missing_left)
@@ -209,15 +216,6 @@ def leaf_values(
             to_left = np.where(np.isnan(x), missing[at], goes_left(x, threshold[at]))
             node[walking] = np.where(to_left, left[at], right[at])
             walking = walking[feature[node[walking]] >= 0]
-        yield threshold[node]
-
-
-def sum_of_trees(
-    trees: list[NodeTree], features: Any, goes_left: Callable[[Any, Any], Any], kind: type = np.float32
-) -> Any:
-    """Compute (rows,) the sum of the trees' leaf values, one after the other in a type."""
-    total: Any = np.zeros(len(features), dtype=kind)
-    with np.errstate(all="ignore"):
-        for value in leaf_values(trees, features, goes_left, kind):
-            total = total + value
+        with np.errstate(all="ignore"):
+            total = (total + threshold[node] * weight).astype(kind)
     return total

@@ -20,7 +20,7 @@ from quorank.errors import require
 from quorank.export.contents import next_float32, text_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.kernels.arrays import Doubles, Floats
 
 PROFILE, FIELDS, NAME = "quorank.profile", "fields.sd", "quorank"
 MOST_TOKENS, DEEPEST = 4_000_000, 130
@@ -85,7 +85,7 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
     phase = bodies.pop("first-phase")
     expressions = {name: _tokens(body) for name, body in (*bodies.items(), ("first-phase", phase))}
 
-    def score(features: Floats, offsets: Integers) -> Doubles:
+    def score(features: Floats) -> Doubles:
         attributes = dict(zip(columns, features.astype(np.float64).T, strict=True))
         values: dict[str, Any] = {}
         with np.errstate(all="ignore"):
@@ -93,7 +93,7 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
                 values[name] = _Evaluator(tokens, attributes, values).evaluate()
         return np.broadcast_to(np.asarray(values["first-phase"], dtype=np.float64), (len(features),)).copy()
 
-    score(np.zeros((0, len(columns)), dtype=np.float32), np.zeros(1, dtype=np.int64))  # raises for a damaged expression
+    score(np.zeros((0, len(columns)), dtype=np.float32))  # raises for a damaged expression
     return score
 
 

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import require
-from quorank.export.contents import entry, finite_float32, json_of, next_float32
+from quorank.export.contents import entry, finite, json_of, next_float32
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import MOST_NODES, NodeTree, check_trees, sum_of_trees
-from quorank.kernels.arrays import Doubles, Floats, Integers
+from quorank.export.trees import NodeTree, check_trees, sum_of_trees
 
 FILE = "model.json"
 NO_PARENT = 2147483647
@@ -83,32 +82,24 @@ def _tree_table(number: int, tree: NodeTree, n_features: int) -> dict[str, Any]:
 
 def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
     learner = entry(json_of(files, FILE), "learner", dict, FILE)
-    base = finite_float32(entry(learner, "learner_model_param", dict, FILE).get("base_score"), FILE, "base_score")
+    base = finite(entry(learner, "learner_model_param", dict, FILE).get("base_score"), FILE, "base_score")
     booster = entry(learner, "gradient_booster", dict, FILE)
     require(booster.get("name") == "gbtree", "export.damaged", "expected a booster of trees", FILE)
     listed = entry(entry(booster, "model", dict, FILE), "trees", list, FILE)
     trees = check_trees([_read_tree(each) for each in listed], len(names), FILE)
-
-    def score(features: Floats, offsets: Integers) -> Doubles:
-        total = sum_of_trees(trees, features.astype(np.float32), np.less) + base
-        return np.asarray(total, dtype=np.float64)
-
-    return score
+    return lambda features: sum_of_trees(trees, features.astype(np.float32), np.less) + base
 
 
 def _read_tree(table: Any) -> NodeTree:
-    keys = ("left_children", "right_children", "split_indices", "default_left", "split_conditions")
-    columns = [entry(table, key, list, FILE) for key in keys]
-    valid = len(set(map(len, columns))) == 1 and len(columns[0]) <= MOST_NODES
-    valid = valid and all(type(value) is int for column in columns[:4] for value in column)
+    keys = ("split_indices", "left_children", "right_children", "default_left", "split_conditions")
+    *integers, conditions = (entry(table, key, list, FILE) for key in keys)
+    valid = all(type(value) is int for column in integers for value in column)
+    features, left, right, missing = integers
+    valid = valid and len(features) == len(left) and min(features, default=0) >= 0
     require(valid, "export.damaged", "holds a tree whose lists do not fit each other", FILE)
-    tree = NodeTree()
-    for left, right, feature, missing, condition in zip(*columns, strict=True):
-        require(left == -1 or feature >= 0, "export.damaged", "splits by no feature", FILE)
-        value = float(finite_float32(condition, FILE, "condition"))
-        node = tree.add(-1 if left == -1 else feature, value, bool(missing))
-        tree.left[node], tree.right[node] = left, right
-    return tree
+    features = [-1 if child == -1 else feature for feature, child in zip(features, left, strict=True)]
+    thresholds = [float(finite(condition, FILE, "condition")) for condition in conditions]
+    return NodeTree(features, thresholds, left, right, [*map(bool, missing)])
 
 
 def _instructions(exported: ExportedRanker) -> str:

@@ -11,8 +11,7 @@ from exported_rankers import exported_ranker, saved_ranker
 from refusals import refused
 
 from quorank.export import TARGETS
-from quorank.export.comparison import Comparison, compare_scores
-from quorank.export.directory import check_vectors, read_export, vectors_of, write_export
+from quorank.export.directory import Comparison, check_vectors, compare_scores, read_export, vectors_of, write_export
 from quorank.files.atomic import sha256
 from quorank.files.documents import read_manifest, write_manifest
 

@@ -25,7 +25,7 @@ FLOATS = st.floats(-(2.0**127), 2.0**127, width=32)
 def score(target: str, files: dict[str, object], names: tuple[str, ...], rows: list[list[float]]) -> list[float]:
     content = {name: given if isinstance(given, bytes) else _bytes(given) for name, given in files.items()}
     features = np.array(rows, dtype=np.float32)
-    return target_of(target).load(content, names)(features, np.array([0, len(rows)])).tolist()
+    return target_of(target).load(content, names)(features).tolist()
 
 
 def _bytes(given: object) -> bytes:

@@ -12,8 +12,7 @@ from refusals import refused
 
 from quorank.data.normalisation import FixedRange, RawFeatures
 from quorank.export import TARGETS, target_of
-from quorank.export.comparison import compare_lists, with_gaps
-from quorank.export.directory import files_of
+from quorank.export.directory import compare_lists, files_of, with_gaps
 from quorank.export.exported_ranker import ExportedRanker
 from quorank.rankers import Linear
 from quorank.rankers.ranker_file import SavedRanker

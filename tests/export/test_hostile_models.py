@@ -101,7 +101,7 @@ def test_damaged_files_end_in_a_sentence(name: str) -> None:
     kind = "trees" if name in ("lightgbm", "xgboost", "ranklib", "elasticsearch", "vespa", "solr") else "relu"
     exported = exported_ranker("linear" if name == "opensearch" else kind)
     files = TARGETS[name].write(exported)
-    features, offsets = np.zeros((2, FEATURES), dtype=np.float32), np.array([0, 2])
+    features = np.zeros((2, FEATURES), dtype=np.float32)
     rng = np.random.default_rng(6)
     began, refusals = time.process_time(), 0
     for file, content in files.items():
@@ -112,7 +112,7 @@ def test_damaged_files_end_in_a_sentence(name: str) -> None:
             broken.append(bytes(changed))
         for each in broken:
             try:
-                TARGETS[name].load(files | {file: each}, exported.names)(features, offsets)
+                TARGETS[name].load(files | {file: each}, exported.names)(features)
             except BadInput as error:
                 assert error.code in ("export.damaged", "file.damaged") and "\n" not in f"{error}"
                 refusals += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import quorank.api.running  # noqa: F401 - it must not be imported first while `run_experiment` is replaced
 from quorank.experiments import grid, runner
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import run_experiment
