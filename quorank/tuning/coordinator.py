@@ -78,32 +78,57 @@ class TuningState:
         return not np.array_equal(self.weights, self.published)
 
 
-@dataclass(frozen=True)
-class TuningCoordinator:
-    """Rules of a tuning, as pure steps on an explicit state: `start` or `resume`, `receive`, `closes`, `advance`.
+@dataclass(frozen=True, kw_only=True)
+class TuningSettings:
+    """Settings that a simulated tuning and one in the field share.
 
     Args:
-        heuristic: Names, bounds, steps and orders of the weights.
-        optimiser: Server optimiser, on weights in units of their steps.
+        iterations: Number of versions.
+        loss: `relative` to the standard deviation of the scores, or as `published`.
+        margin: δ of the relative loss, or Δ of the published one in points; by default 0.2, or that of the scenario.
+        optimiser: Server optimiser.
         closing: Rule that closes an iteration.
-        release: Form in which updates arrive.
-        sure: Standard errors from 0 at which a slope moves its weight; see `threshold`.
+        release: Form of an update.
+        sure: Standard errors from 0 at which a slope moves its weight; see `TuningCoordinator.threshold`.
         keep: Share of its sums that a weight which did not move takes into the next iteration.
         guard: Rule by which versions are published.
     """
 
-    heuristic: HeuristicDeclaration
+    iterations: int = 48
+    loss: Literal["relative", "published"] = "relative"
+    margin: float | None = None
     optimiser: Server = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
     release: Release = field(default_factory=GradientRelease)
     sure: float | None = None
     keep: float = 0.9
-    guard: Guard = field(default_factory=ImmediateGuard)
+    guard: Guard = field(default_factory=JudgedGuard)
 
     def __post_init__(self) -> None:
+        known = self.loss in ("relative", "published")
+        require(known, "value.not-a-choice", f"must be relative or published, got {self.loss!r}", "loss")
+        require_range("iterations", self.iterations, least=1, most=1_000_000)
         if self.sure is not None:
             require_range("sure", self.sure, least=0.0)
         require_range("keep", self.keep, least=0.0, below=1.0)
+        if self.margin is not None:
+            require_range("margin", self.margin, least=0.0)
+
+    def loss_margin(self, published: float | None = None) -> float:
+        """Return the margin of the loss; `published` is the scenario's, in points."""
+        default = RELATIVE_MARGIN if self.loss == "relative" else published
+        margin = default if self.margin is None else self.margin
+        if margin is None:
+            raise BadInput("tuning.no-margin", "the published loss needs a margin, in points", "margin")
+        return margin
+
+
+@dataclass(frozen=True)
+class TuningCoordinator:
+    """Rules of a tuning, as pure steps on an explicit state: `start` or `resume`, `receive`, `closes`, `advance`."""
+
+    heuristic: HeuristicDeclaration
+    settings: TuningSettings
 
     @property
     def threshold(self) -> float:
@@ -112,14 +137,14 @@ class TuningCoordinator:
         That is z with 1 − Φ(z) = 1/d: 1.22 standard errors for 9 weights, 1.69 for 22. More weights, more caution:
         moves by chance cost rank accuracy together. 0 moves every weight always, as published.
         """
-        if self.sure is not None:
-            return self.sure
+        if self.settings.sure is not None:
+            return self.settings.sure
         return max(1.0, NormalDist().inv_cdf(1.0 - 1.0 / max(2, len(self.heuristic.weights))))
 
     @property
     def judges(self) -> bool:
         """Return whether versions are published only after a trial."""
-        return isinstance(self.guard, JudgedGuard)
+        return isinstance(self.settings.guard, JudgedGuard)
 
     def start(self, weights: Doubles | None = None, now: float = 0.0) -> TuningState:
         """Return the state of version 0: the shipped weights, or others that are allowed."""
@@ -133,8 +158,9 @@ class TuningCoordinator:
         published, weights, reference = (
             self.heuristic.vector(named or model.weights) for named in (None, model.trial, model.reference)
         )
-        other = f"was made by {model.optimiser}, not {self.optimiser}; continue with it, or start from its weights"
-        same = not model.memory or model.optimiser == str(self.optimiser)
+        optimiser = self.settings.optimiser
+        other = f"was made by {model.optimiser}, not {optimiser}; continue with it, or start from its weights"
+        same = not model.memory or model.optimiser == str(optimiser)
         require(same, "weights.other-optimiser", other, where)
         memory = {name: np.array(values) for name, values in model.memory.items()}
         estimate = Estimate.empty(len(weights))
@@ -142,7 +168,7 @@ class TuningCoordinator:
             seen, total, squares = map(np.array, model.sums)
             estimate = Estimate(0, seen, total, squares, 0.0)
         watched, *trials = [Evidence(*row) for row in model.evidence] or [NO_EVIDENCE] * 3
-        memory = memory or self.optimiser.start(len(weights))
+        memory = memory or optimiser.start(len(weights))
         return TuningState(
             model.version, weights, memory, estimate, now, published, reference, watched, (trials[0], trials[1]),
             model.shortened,
@@ -150,7 +176,7 @@ class TuningCoordinator:
 
     def usable(self, updates: Updates) -> Booleans:
         """Return which updates (updates,) an honest client can have sent."""
-        usable = self.release.accepts(updates.values) & np.isfinite(updates.loss)
+        usable = self.settings.release.accepts(updates.values) & np.isfinite(updates.loss)
         if self.judges:
             first = np.full((len(usable), 3), np.nan) if updates.first is None else updates.first
             usable &= ((first >= 0.0) & (first <= 1.0)).all(axis=1)
@@ -159,7 +185,7 @@ class TuningCoordinator:
     def receive(self, state: TuningState, updates: Updates) -> TuningState:
         """Return the state with all `usable` updates added; the others are left out."""
         keep = self.usable(updates)
-        counted = self.release.per_step(updates.values[keep], self.heuristic.steps(state.weights))
+        counted = self.settings.release.per_step(updates.values[keep], self.heuristic.steps(state.weights))
         state = replace(state, estimate=state.estimate.add(counted, updates.loss[keep]))
         if self.judges and updates.first is not None:
             reference, published, trial = updates.first[keep].T
@@ -169,7 +195,7 @@ class TuningCoordinator:
 
     def closes(self, state: TuningState, now: float) -> bool:
         """Return whether the iteration closes."""
-        return self.closing.closes(state.estimate, now - state.since)
+        return self.settings.closing.closes(state.estimate, now - state.since)
 
     def advance(self, state: TuningState, now: float) -> tuple[TuningState, Model]:
         """Close the iteration: publish the trial and step on, extend the trial, shorten the step, or roll back.
@@ -177,7 +203,7 @@ class TuningCoordinator:
         Raises:
             BadInput: The iteration has no updates.
         """
-        estimate, version, guard = state.estimate, state.version + 1, self.guard
+        estimate, version, guard = state.estimate, state.version + 1, self.settings.guard
         empty = f"iteration {version} has no updates yet: nothing to learn from"
         require(estimate.count > 0, "tuning.no-updates", empty)
         if isinstance(guard, JudgedGuard) and guard.withdraws(state.watched):
@@ -202,7 +228,9 @@ class TuningCoordinator:
         """
         estimate, unit = state.estimate, self.heuristic.steps(state.weights)
         mean = estimate.mean()
-        moved, memory = self.optimiser.advance(state.weights / unit, -self.release.direction(mean), state.memory)
+        moved, memory = self.settings.optimiser.advance(
+            state.weights / unit, -self.settings.release.direction(mean), state.memory
+        )
         unsure = np.abs(mean) < self.threshold * estimate.standard_error()
         weights = project(self.heuristic, np.where(unsure, state.weights, moved * unit), state.weights)
         memory = {
@@ -210,7 +238,7 @@ class TuningCoordinator:
             for name, values in memory.items()
         }
         return TuningState(
-            state.version, weights, memory, estimate.carry_over(unsure, self.keep), state.since,
+            state.version, weights, memory, estimate.carry_over(unsure, self.settings.keep), state.since,
             state.weights if self.judges else weights, state.reference,
             NO_EVIDENCE if state.on_trial else state.watched,
         )  # fmt: skip
@@ -220,7 +248,7 @@ class TuningCoordinator:
 
         Slopes taken at the abandoned weights are forgotten.
         """
-        memory = self.optimiser.shorten(state.memory, state.weights != published)
+        memory = self.settings.optimiser.shorten(state.memory, state.weights != published)
         watched = state.watched if np.array_equal(published, state.published) else NO_EVIDENCE
         return TuningState(
             state.version, trial, memory, Estimate.empty(len(trial)), state.since, published, state.reference, watched,
@@ -236,59 +264,11 @@ class TuningCoordinator:
             named(state.published),
             estimate.count,
             estimate.loss / estimate.count,
-            str(self.optimiser),
+            str(self.settings.optimiser),
             {name: values.tolist() for name, values in state.memory.items()},
             (kept.seen.tolist(), kept.total.tolist(), kept.squares.tolist()),
             named(state.weights),
             named(state.reference),
             (state.watched, *state.trials),
             state.shortened,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuningSettings:
-    """Settings that a simulated tuning and one in the field share.
-
-    Args:
-        iterations: Number of versions.
-        loss: `relative` to the standard deviation of the scores, or as `published`.
-        margin: δ of the relative loss, or Δ of the published one in points; by default 0.2, or that of the scenario.
-        optimiser: Server optimiser.
-        closing: Rule that closes an iteration.
-        release: Form of an update.
-        sure: Standard errors from 0 at which a slope moves its weight; see `TuningCoordinator.threshold`.
-        keep: Share of its sums that a weight which did not move keeps.
-        guard: Rule by which versions are published.
-    """
-
-    iterations: int = 48
-    loss: Literal["relative", "published"] = "relative"
-    margin: float | None = None
-    optimiser: Server = field(default_factory=Rprop)
-    closing: Closing = field(default_factory=Count)
-    release: Release = field(default_factory=GradientRelease)
-    sure: float | None = None
-    keep: float = 0.9
-    guard: Guard = field(default_factory=JudgedGuard)
-
-    def __post_init__(self) -> None:
-        known = self.loss in ("relative", "published")
-        require(known, "value.not-a-choice", f"must be relative or published, got {self.loss!r}", "loss")
-        require_range("iterations", self.iterations, least=1, most=1_000_000)
-        if self.margin is not None:
-            require_range("margin", self.margin, least=0.0)
-
-    def loss_margin(self, published: float | None = None) -> float:
-        """Return the margin of the loss; `published` is the scenario's, in points."""
-        default = RELATIVE_MARGIN if self.loss == "relative" else published
-        margin = default if self.margin is None else self.margin
-        if margin is None:
-            raise BadInput("tuning.no-margin", "the published loss needs a margin, in points", "margin")
-        return margin
-
-    def coordinator_of(self, heuristic: HeuristicDeclaration) -> TuningCoordinator:
-        """Return the coordinator that tunes a heuristic by these settings."""
-        return TuningCoordinator(
-            heuristic, self.optimiser, self.closing, self.release, self.sure, self.keep, self.guard
         )

@@ -83,12 +83,12 @@ class FieldTuning(TuningSettings):
         private = self.study is not None and self.study.epsilon is not None
         sentence = "the study's metrics are collected by randomised response: give a [study] with an epsilon"
         require(self.answers == 0 or private, "study.no-epsilon", sentence, "answers")
-        _ = self.coordinator, self.loss_margin()
+        _ = self.loss_margin()
 
     @property
     def coordinator(self) -> TuningCoordinator:
         """The coordinator of these settings."""
-        return self.coordinator_of(self.heuristic)
+        return TuningCoordinator(self.heuristic, self)
 
     @property
     def replies_needed(self) -> int:

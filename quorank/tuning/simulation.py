@@ -20,7 +20,7 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.tuning.coordinator import TuningSettings, TuningState, Updates
+from quorank.tuning.coordinator import TuningCoordinator, TuningSettings, TuningState, Updates
 from quorank.tuning.heuristics.constraints import random_weights, violations
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.scenarios import HELD_OUT, Scenario, find_scenario
@@ -155,7 +155,7 @@ def simulate_tuning(tuning: Tuning, watch: Watch | None = None, scenario: Scenar
     held_out = scenario.searches(tuning.seed, tuning.held_out, HELD_OUT, truth, tuning.sigma)
     true_loss, true_accuracy = mean_loss_and_accuracy(heuristic, truth, held_out, margin, relative)
     history = TuningHistory(scenario, truth, true_accuracy, true_loss, margin, relative)
-    coordinator = tuning.coordinator_of(heuristic)
+    coordinator = TuningCoordinator(heuristic, tuning)
     first = heuristic.shipped if tuning.start == "shipped" else random_weights(heuristic, tuning.seed)
     state, search_times, now = coordinator.start(first), SearchTimes(tuning.traffic, tuning.seed), 0.0
     gradients(heuristic, first, slice_searches(held_out, 0, 1), margin, relative)  # load compiled code before timing

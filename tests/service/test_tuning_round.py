@@ -159,7 +159,7 @@ def test_the_operators_file_and_the_terms_of_devices(tmp_path: Path) -> None:
     )
     home = TuningHome.make(tmp_path / "folder", found, settings_of("run", found, address="127.0.0.1:9092"))
     again = TuningHome.open(home.path).tuning
-    assert again.table() == found.table() and again.coordinator.optimiser == found.optimiser
+    assert again.table() == found.table() and again.optimiser == found.optimiser
     terms = found.terms("run")
     table = json.loads(json.dumps(terms.table()))
     assert TuningTerms.read(table) == terms and terms.private_means is not None

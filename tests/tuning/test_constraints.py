@@ -16,13 +16,12 @@ from scipy.optimize import isotonic_regression
 
 from quorank.errors import BadInput
 from quorank.federation.server_optimisers import Adam, Add, Momentum
-from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
+from quorank.tuning.coordinator import Rprop, TuningCoordinator, TuningSettings, Updates
 from quorank.tuning.heuristics.constraints import interpolate_steps, project, random_weights, violations
-from quorank.tuning.heuristics.decay import DECAY_FRECENCY
-from quorank.tuning.heuristics.firefox import FIREFOX
+from quorank.tuning.heuristics.firefox import DECAY_FRECENCY, FIREFOX
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
-from quorank.tuning.rules import Count, GradientRelease, SignRelease
+from quorank.tuning.rules import Count, GradientRelease, ImmediateGuard, SignRelease
 
 
 def linear(rows: np.ndarray, items: Any) -> np.ndarray:
@@ -122,7 +121,8 @@ def test_no_constraint_breaks_under_any_gradients_and_any_optimiser(
     heuristic = SHIPPED[name]
     d = len(heuristic.weights)
     release = data.draw(st.sampled_from([GradientRelease(), SignRelease()]))
-    protocol = TuningCoordinator(heuristic, optimiser, Count(1), release, sure=0.0)
+    parts = {"optimiser": optimiser, "closing": Count(1), "release": release, "guard": ImmediateGuard()}
+    protocol = TuningCoordinator(heuristic, TuningSettings(**parts, sure=0.0))
     state = protocol.start(random_weights(heuristic, data.draw(st.integers(0, 2**64 - 1))))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     for _ in range(12):

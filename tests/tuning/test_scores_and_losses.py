@@ -15,8 +15,7 @@ from refusals import refused
 from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.errors import BadInput
 from quorank.tuning.heuristics.constraints import random_weights
-from quorank.tuning.heuristics.decay import DECAY_FRECENCY
-from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
+from quorank.tuning.heuristics.firefox import DECAY_FRECENCY, PLACES, AgedSuggestions
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
 from quorank.tuning.histories.generated import LAST, Suggestions

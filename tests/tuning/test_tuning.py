@@ -20,7 +20,7 @@ from docsite.markdown import blocks
 from quorank.errors import BadInput
 from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
 from quorank.tuning.heuristics.constraints import violations
-from quorank.tuning.heuristics.decay import DECAY_FRECENCY
+from quorank.tuning.heuristics.firefox import DECAY_FRECENCY
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.histories.scenarios import SCENARIOS, Scenario, find_heuristic, find_scenario

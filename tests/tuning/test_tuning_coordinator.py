@@ -6,6 +6,7 @@ import pickle
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.tuning.coordinator import Rprop, TuningCoordinator, Updates
+from quorank.tuning.coordinator import Rprop, TuningCoordinator, TuningSettings, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS, RecordedScenario, recorded_scenario
 from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
@@ -40,6 +41,10 @@ from quorank.tuning.simulation import Tuning, simulate_tuning
 D = len(FRECENCY.weights)
 
 
+def coordinator(**settings: Any) -> TuningCoordinator:
+    return TuningCoordinator(FRECENCY, TuningSettings(**{"guard": ImmediateGuard()} | settings))
+
+
 def updates(slopes: np.ndarray) -> Updates:
     return Updates(slopes, np.full(len(slopes), 2.5))
 
@@ -60,7 +65,7 @@ def test_running_sums_are_the_mean_and_its_standard_error() -> None:
 
 
 def test_impossible_updates_are_left_out() -> None:
-    protocol = TuningCoordinator(FRECENCY, closing=Count(4))
+    protocol = coordinator(closing=Count(4))
     slopes = random_slopes(2, 4)
     bad = slopes[[0, 1, 2]].copy()
     bad[0, 3], bad[1, 3], bad[2, 3] = np.nan, 1e300, 0.1  # not a number, and no 32-bit floats
@@ -77,7 +82,7 @@ def test_impossible_updates_are_left_out() -> None:
 def test_the_order_of_arrival_and_the_split_into_messages_do_not_matter(seed: int) -> None:
     random = np.random.default_rng(seed)
     slopes = random.integers(-8, 9, (30, D)).astype(np.float64)  # sums of whole numbers are exact
-    protocol = TuningCoordinator(FRECENCY)
+    protocol = coordinator()
     both = []
     for order in (np.arange(30), random.permutation(30)):
         state = protocol.start()
@@ -88,7 +93,7 @@ def test_the_order_of_arrival_and_the_split_into_messages_do_not_matter(seed: in
 
 
 def test_no_update_is_kept() -> None:
-    protocol = TuningCoordinator(FRECENCY)
+    protocol = coordinator()
     state = protocol.receive(protocol.start(), updates(random_slopes(6, 3)))
     before = len(pickle.dumps(state))
     state = protocol.receive(state, updates(random_slopes(7, 500)))
@@ -96,7 +101,7 @@ def test_no_update_is_kept() -> None:
 
 
 def test_a_step_is_the_optimisers_in_declared_steps() -> None:
-    protocol = TuningCoordinator(FRECENCY, Rprop(initial=0.5), Count(2), sure=0.0)
+    protocol = coordinator(optimiser=Rprop(initial=0.5), closing=Count(2), sure=0.0)
     slopes = np.tile([0.0, 0, 0, -1, 0, 1, 0, 0, 0], (2, 1)).astype(float)
     state = protocol.receive(protocol.start(), updates(slopes))
     assert protocol.closes(state, 0.0)
@@ -110,7 +115,7 @@ def test_what_is_not_known_is_not_moved() -> None:
     slopes[:, 5] = [1.0, 1.1, 0.9, 1.0]  # known
     slopes[:, 6] = [5.0, -4.0, 4.0, -4.0]  # mean 0.25, standard error 2.46
     for release in (GradientRelease(), SignRelease()):
-        protocol = TuningCoordinator(FRECENCY, release=release, sure=1.0)
+        protocol = coordinator(release=release, sure=1.0)
         state = protocol.receive(protocol.start(), updates(release.apply(slopes)))
         state, _ = protocol.advance(state, 0.0)
         moved = np.flatnonzero(state.weights != FRECENCY.shipped)
@@ -170,7 +175,7 @@ def test_kept_evidence_moves_a_weight_that_single_iterations_do_not() -> None:
     slopes[:, 5] = [1.0, 0.0, 0.0, 0.0]  # one of four: exactly one standard error from 0
     moved = {}
     for keep in (0.0, 0.9):
-        protocol = TuningCoordinator(FRECENCY, sure=1.8, keep=keep)
+        protocol = coordinator(sure=1.8, keep=keep)
         state = protocol.start()
         for _ in range(8):
             state = protocol.receive(state, updates(slopes))
@@ -181,17 +186,17 @@ def test_kept_evidence_moves_a_weight_that_single_iterations_do_not() -> None:
 
 def test_by_default_two_weights_move_by_chance() -> None:
     values = np.random.default_rng(3).normal(size=(400, 500, D))
-    protocol = TuningCoordinator(FRECENCY)
+    protocol = coordinator()
     moves = [
         np.sum(np.abs(e.mean()) >= protocol.threshold * e.standard_error())
         for e in (Estimate.empty(D).add(v, np.zeros(500)) for v in values)
     ]
     assert np.mean(moves) == pytest.approx(2.0, abs=5 * np.std(moves) / 20)
-    assert TuningCoordinator(FRECENCY, sure=0.0).threshold == 0.0
+    assert coordinator(sure=0.0).threshold == 0.0
 
 
 def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
-    protocol = TuningCoordinator(FRECENCY)
+    protocol = coordinator()
     state = protocol.start()
     for turn in range(6):
         state = protocol.receive(state, updates(random_slopes(turn, 9)))
@@ -206,14 +211,14 @@ def test_a_coordinator_goes_on_from_a_file(tmp_path: Path) -> None:
         after.append(protocol.advance(one, 0.0)[1])
     assert after[0] == after[1]
     with pytest.raises(BadInput, match="continue with it"):
-        TuningCoordinator(FRECENCY, Rprop(initial=0.1)).resume(model)
+        coordinator(optimiser=Rprop(initial=0.1)).resume(model)
 
 
 def test_refusals() -> None:
     with pytest.raises(BadInput, match="no updates yet"):
-        TuningCoordinator(FRECENCY).advance(TuningCoordinator(FRECENCY).start(), 0.0)
+        coordinator().advance(coordinator().start(), 0.0)
     with pytest.raises(BadInput, match="not allowed"):
-        TuningCoordinator(FRECENCY).start(FRECENCY.shipped[::-1])
+        coordinator().start(FRECENCY.shipped[::-1])
     for bad in (("count", "updates", 0), ("time", "seconds", 0.0), ("stable", "least", 1), ("stable", "most", 8)):
         with pytest.raises(BadInput):
             CLOSINGS.read({"kind": bad[0], bad[1]: bad[2]}, "closing")
@@ -302,7 +307,7 @@ def judged_updates(first: tuple[float, float, float], count: int = 400, *, of: i
 
 
 def test_a_trial_that_fails_is_halved_then_given_up() -> None:
-    protocol = TuningCoordinator(FRECENCY, closing=Count(400), guard=JudgedGuard(halvings=2))
+    protocol = coordinator(closing=Count(400), guard=JudgedGuard(halvings=2))
     state = protocol.receive(protocol.start(), judged_updates((1.0, 1.0, 1.0)))
     state, model = protocol.advance(state, 0.0)
     assert state.on_trial and model.weights == FRECENCY.named(FRECENCY.shipped)  # nobody has the step yet
@@ -321,7 +326,7 @@ def test_a_trial_that_fails_is_halved_then_given_up() -> None:
 
 
 def test_a_trial_goes_on_while_it_is_open() -> None:
-    protocol = TuningCoordinator(FRECENCY, closing=Count(50), guard=JudgedGuard())
+    protocol = coordinator(closing=Count(50), guard=JudgedGuard())
     state = protocol.receive(protocol.start(), judged_updates((1.0, 1.0, 1.0), 50))
     state, _ = protocol.advance(state, 0.0)
     tried = state.weights
@@ -338,7 +343,7 @@ def test_a_trial_goes_on_while_it_is_open() -> None:
 
 
 def test_published_weights_below_the_bound_are_taken_back() -> None:
-    protocol = TuningCoordinator(FRECENCY, closing=Count(400), guard=JudgedGuard())
+    protocol = coordinator(closing=Count(400), guard=JudgedGuard())
     state = protocol.start()
     for _ in range(3):
         state = protocol.receive(state, judged_updates((1.0, 1.0, 1.0)))
@@ -351,7 +356,7 @@ def test_published_weights_below_the_bound_are_taken_back() -> None:
 
 
 def test_first_places_that_are_none_are_refused() -> None:
-    protocol = TuningCoordinator(FRECENCY, guard=JudgedGuard())
+    protocol = coordinator(guard=JudgedGuard())
     for bad in (np.nan, -0.1, 1.1):
         state = protocol.receive(protocol.start(), judged_updates((1.0, bad, 1.0), 40))
         assert state.estimate.count == 38 and state.trials[0].searches == 38

@@ -25,12 +25,12 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
-from quorank.tuning.coordinator import TuningCoordinator, Updates
+from quorank.tuning.coordinator import TuningCoordinator, TuningSettings, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.generated import Suggestions, draw_choices, generate_suggestions, idle_days
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.loss import first_places, firsts, gradients, losses
-from quorank.tuning.rules import Count
+from quorank.tuning.rules import Count, ImmediateGuard
 from quorank.tuning.studies.address_bar import DECAY, People, decayed, observe_study
 from quorank.tuning.studies.analysis import Analysis, analyse
 from quorank.tuning.studies.study import ARMS, Study
@@ -81,7 +81,8 @@ def tune_weights(
 
     If `samples` is not 0, each iteration's update is also estimated `samples` times from `sample` of the searches.
     """
-    protocol = TuningCoordinator(FRECENCY, closing=Count(updates))
+    settings = TuningSettings(closing=Count(updates), guard=ImmediateGuard())
+    protocol = TuningCoordinator(FRECENCY, settings)
     state, tuning = protocol.start(), FirefoxTuning()
     for iteration in range(iterations):
         items, _ = generate_searches(seed, iteration * updates, updates, people)
@@ -97,7 +98,7 @@ def tune_weights(
             tuning.accuracy[arm].append(accuracy)
         if samples:
             _estimate(tuning, seed, iteration, slopes, sample, samples)
-        state = protocol.receive(state, Updates(protocol.release.apply(slopes), each))
+        state = protocol.receive(state, Updates(settings.release.apply(slopes), each))
         state, _ = protocol.advance(state, float(iteration))
         finished(iteration + 1)
     tuning.weights.append(state.weights)

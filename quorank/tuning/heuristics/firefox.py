@@ -1,10 +1,10 @@
-"""Frecency with the 22 weights of the Firefox study.
+"""Frecency as Firefox computes it: with the 22 weights of the study, and since version 147 by exponential decay.
 
-Hartmann et al. 2019 show a simplified formula in §4. The study's public server code starts from 22 preferences of
-`places.frecency.*`: four bucket cut-offs in days (4, 14, 31, 90), five bucket weights (100, 70, 50, 30, 10) and
-thirteen bonuses in per cent (embed 0, framed link 0, link 100, typed 2000, bookmark 75, download 0, permanent redirect
-0, temporary redirect 0, redirect source 25, default 0, unvisited bookmark 140, unvisited typed 200, reload 0). A
-visited page has
+`FIREFOX`: Hartmann et al. 2019 show a simplified formula in §4. The study's public server code starts from 22
+preferences of `places.frecency.*`: four bucket cut-offs in days (4, 14, 31, 90), five bucket weights (100, 70, 50, 30,
+10) and thirteen bonuses in per cent (embed 0, framed link 0, link 100, typed 2000, bookmark 75, download 0, permanent
+redirect 0, temporary redirect 0, redirect source 25, default 0, unvisited bookmark 140, unvisited typed 200, reload 0).
+A visited page has
 
     |S_x| / |T_x| · Σ_{v ∈ T_x} bucket(age of v) · (bonus(v) + bookmark bonus if the page is bookmarked) / 100
 
@@ -16,6 +16,20 @@ takes 24 of them, where steps of a day took 196.
 
 The study's server differs from §5.6: it kept the four cut-offs in order, not the bucket weights, and when a weight
 fell below 0 it raised all 22 by the same amount.
+
+`DECAY_FRECENCY`: Mozilla's description (Firefox Source Docs, "Ranking", browser/components/urlbar/docs/ranking.rst):
+each of the last ten visits has a weight by its kind, high for typed visits and bookmarked pages, medium for links and
+downloads, low for redirects, frames and reloads;
+
+    score(x) = |S_x| / |T_x| · Σ_{v ∈ T_x} weight(v) · e^(−λ(t_ref − t_v)),    λ = ln 2 / 30 days
+
+with t_ref the last visit, and the score decays daily by the same λ. Both decays together are e^(−λ(now − t_v)), so
+there is one half-life: here a score is as of now. The browser stores t_ref + ln(score)/λ, which orders pages as the
+score does. The weights (`places.frecency.pages.*`) are 100, 50 and 20. A fourth, 200 for visits with many keystrokes
+or a long time on the page, needs what no history records, and is left out. A bookmarked page without a visit has the
+high weight, as if bookmarked today.
+
+It has four constants. Their bounds and steps are not Mozilla's.
 """
 
 from __future__ import annotations
@@ -28,7 +42,7 @@ import numpy as np
 from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Int8s, Int32s, Integers
 from quorank.kernels.compiled import kernel
-from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
+from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score, fill_linear
 from quorank.tuning.histories.generated import RECENCY_DAYS, Suggestions, fill_ages
 
 CUTS = 4
@@ -119,11 +133,13 @@ def _probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggesti
     The score is a staircase in a cut-off: moving it changes the bucket of the visits between its two places.
     """
     visits, sampled, bonus, bookmarked = items.visits, items.sampled, items.bonus, items.bookmarked
-    up, down = np.empty(WEIGHTS), np.empty(WEIGHTS)  # what each weight adds to the points when it is moved
-    slope = np.empty(WEIGHTS)
+    up, down, slope = (
+        np.empty(CUTS),
+        np.empty(CUTS),
+        np.empty(WEIGHTS),
+    )  # points that a moved cut-off adds; others' slopes
     for x in range(len(visits)):
-        up[:CUTS], down[:CUTS] = 0.0, 0.0
-        slope[:] = 0.0
+        up[:], down[:], slope[:] = 0.0, 0.0, 0.0
         total = 0.0
         if sampled[x] == 0:
             unvisited = UNVISITED_BOOKMARK if bookmarked[x] else UNVISITED_TYPED
@@ -144,14 +160,11 @@ def _probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggesti
                 if below[k] < days <= above[k]:
                     up[k] += (_moved(weights, k, above[k], days) - weights[b]) * value
                     down[k] += (_moved(weights, k, below[k], days) - weights[b]) * value
-        for k in range(CUTS, WEIGHTS):
-            up[k] = (above[k] - weights[k]) * slope[k]
-            down[k] = (below[k] - weights[k]) * slope[k]
         scale = 0.01 * max(visits[x], 1) / max(sampled[x], 1)
-        for k in range(WEIGHTS):
+        fill_linear(weights, below, above, total, slope, scale, out[x])
+        for k in range(CUTS):
             out[x, k] = (total + up[k]) * scale
             out[x, WEIGHTS + k] = (total + down[k]) * scale
-        out[x, 2 * WEIGHTS] = total * scale
 
 
 FIREFOX = Heuristic(
@@ -169,4 +182,74 @@ FIREFOX = Heuristic(
         *(Order(newer, older) for newer, older in pairwise(_BUCKET_POINTS)),
     ),
     *compiled_score(_scores, _probe),
+)
+
+
+KINDS = 3  # high, medium, low
+HIGH, MEDIUM, LOW = range(KINDS)
+HALF_LIFE = KINDS  # place of the half-life among the weights
+_KIND_NAMES = {"typed": HIGH, "bookmark": HIGH, "link": MEDIUM, "download": MEDIUM}  # all others are low
+_KIND = np.full(WEIGHTS, LOW, np.int64)
+for _name, _kind in _KIND_NAMES.items():
+    _KIND[PLACES[VISIT_TYPES.index(_name)]] = _kind
+
+
+@kernel
+def _sums(items: AgedSuggestions, x: int, half_life: float, out: Doubles) -> None:
+    """out (3,): Σ 2^(−age/half-life) of the visits of each kind; a page without visits counts as bookmarked today."""
+    out[:KINDS] = 0.0
+    if items.sampled[x] == 0:
+        out[HIGH] = 1.0 if items.bookmarked[x] else 0.0
+    for v in range(items.sampled[x]):
+        kind = _KIND[items.bonus[x, v]]
+        if items.bookmarked[x] and kind == MEDIUM:
+            kind = HIGH
+        out[kind] += 2.0 ** (-items.age[x, v] / half_life)
+
+
+@kernel
+def _scale(items: AgedSuggestions, x: int) -> Any:
+    return max(items.visits[x], 1) / max(items.sampled[x], 1)
+
+
+@kernel
+def _decay_total(weights: Doubles, half_life: float, items: AgedSuggestions, x: int, sums: Doubles) -> Any:
+    """Return Σ weight · sum of one page, and the sums of its visits by kind in `sums`."""
+    _sums(items, x, half_life, sums)
+    total = 0.0
+    for b in range(KINDS):
+        total += weights[b] * sums[b]
+    return total
+
+
+@kernel
+def _decay_scores(weights: Doubles, items: AgedSuggestions, out: Doubles) -> None:
+    sums = np.empty(KINDS)
+    for x in range(len(items.visits)):
+        for k in range(len(weights)):
+            out[x, k] = _decay_total(weights[k], weights[k, HALF_LIFE], items, x, sums) * _scale(items, x)
+
+
+@kernel
+def _decay_probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggestions, out: Doubles) -> None:
+    """out (items, 2·4 + 1): the score is linear in each weight but the half-life, which needs its sums again."""
+    sums, count = np.zeros(KINDS + 1), len(weights)
+    for x in range(len(items.visits)):
+        scale = _scale(items, x)
+        total = _decay_total(weights, weights[HALF_LIFE], items, x, sums)
+        fill_linear(weights, below, above, total, sums, scale, out[x])
+        out[x, HALF_LIFE] = _decay_total(weights, above[HALF_LIFE], items, x, sums) * scale
+        out[x, count + HALF_LIFE] = _decay_total(weights, below[HALF_LIFE], items, x, sums) * scale
+
+
+DECAY_FRECENCY = Heuristic(
+    "decay",
+    (
+        Weight("high", 100.0, 0.0, 400.0, 5.0, share=0.1),
+        Weight("medium", 50.0, 0.0, 400.0, 5.0, share=0.1),
+        Weight("low", 20.0, 0.0, 400.0, 5.0, share=0.1),
+        Weight("half-life", 30.0, 1.0, 365.0, 1.0, reach=0.2, share=0.1),
+    ),
+    (Order("high", "medium"), Order("medium", "low")),
+    *compiled_score(_decay_scores, _decay_probe),
 )

@@ -19,7 +19,7 @@ import numpy as np
 
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import kernel
-from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score
+from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight, compiled_score, fill_linear
 from quorank.tuning.histories.generated import Suggestions
 
 BUCKETS = 5
@@ -60,10 +60,7 @@ def _probe(weights: Doubles, below: Doubles, above: Doubles, items: Suggestions,
             total += weights[b] * weights[t]
             slope[b] += weights[t]
             slope[t] += weights[b]
-        for k in range(WEIGHTS):
-            out[x, k] = (total + (above[k] - weights[k]) * slope[k]) * scale
-            out[x, WEIGHTS + k] = (total + (below[k] - weights[k]) * slope[k]) * scale
-        out[x, 2 * WEIGHTS] = total * scale
+        fill_linear(weights, below, above, total, slope, scale, out[x])
 
 
 _RECENCY = {"4-days": 100.0, "14-days": 70.0, "31-days": 50.0, "90-days": 30.0, "older": 10.0}

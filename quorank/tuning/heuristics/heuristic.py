@@ -19,6 +19,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles
+from quorank.kernels.compiled import kernel
 
 Score = Callable[[Doubles, Any], Doubles]
 """score(weights (m, weights), items) → scores (m, items): m weight vectors at once."""
@@ -222,6 +223,18 @@ def compiled_score(score: Callable[..., None], probe: Callable[..., None]) -> tu
         return out.T
 
     return scores, probed
+
+
+@kernel
+def fill_linear(
+    weights: Doubles, below: Doubles, above: Doubles, total: float, slope: Doubles, scale: float, out: Doubles
+) -> None:
+    """out (2·d + 1,): scale · a score `total` with slopes: with each weight moved up, moved down, and unchanged."""
+    d = len(weights)
+    for k in range(d):
+        out[k] = (total + (above[k] - weights[k]) * slope[k]) * scale
+        out[d + k] = (total + (below[k] - weights[k]) * slope[k]) * scale
+    out[2 * d] = total * scale
 
 
 def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]], float]) -> Score:

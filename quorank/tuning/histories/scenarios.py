@@ -16,8 +16,7 @@ import numpy as np
 from quorank.errors import BadInput, require, suggest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.tuning.heuristics.decay import DECAY_FRECENCY
-from quorank.tuning.heuristics.firefox import FIREFOX, AgedSuggestions, with_ages
+from quorank.tuning.heuristics.firefox import DECAY_FRECENCY, FIREFOX, AgedSuggestions, with_ages
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, load_object
 from quorank.tuning.histories.generated import SIGMA, Suggestions, draw_choices, generate_suggestions
