@@ -28,8 +28,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file, set_values, shipped_file
 from quorank.experiments.runner import run_experiment
 from quorank.federation.boosting import Boosting, TrainingLists, list_owners
-from quorank.federation.rounds import State
-from quorank.federation.sums import private_sum
+from quorank.federation.rounds import State, private_sum
 from quorank.kernels.arrays import Doubles
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import Bins, agreed_bins, cell_counts

@@ -29,8 +29,7 @@ from quorank.engines.engine import Assignment, Stopped
 from quorank.errors import BadInput, Interrupted, require
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
-from quorank.federation.rounds import CohortSum, Report, State
-from quorank.federation.sums import RunningSum
+from quorank.federation.rounds import CohortSum, Report, RunningSum, State
 from quorank.privacy.mechanisms.integer_sums import IntegerSums, OpenedSum, secure_sums
 from quorank.privacy.secure_sum.server import RoundFailed
 from quorank.protocol import frames

@@ -19,8 +19,7 @@ from quorank.federation.combinations import check_equal_shares, check_no_shares_
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.personal import Split
 from quorank.federation.reply import Reply, Task
-from quorank.federation.rounds import CohortSum, Federation, State
-from quorank.federation.sums import RunningSum
+from quorank.federation.rounds import CohortSum, Federation, RunningSum, State
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.draws import Purpose, key_of
 from quorank.learning.client_loop import STATISTICS, Privatise, Simulation, Work, World

@@ -25,7 +25,7 @@ from quorank.experiments.progress import LEDGER, Progress
 from quorank.experiments.workload import Workload
 from quorank.federation import Report, State
 from quorank.federation.boosting import Boosting, TrainingLists, list_owners
-from quorank.federation.sums import private_sum
+from quorank.federation.rounds import private_sum
 from quorank.kernels.arrays import Doubles
 from quorank.learning import Simulation
 from quorank.learning.client_loop import JUDGED

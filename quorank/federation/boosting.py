@@ -23,8 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.errors import require
-from quorank.federation.rounds import CohortSum, State
-from quorank.federation.sums import private_sum
+from quorank.federation.rounds import CohortSum, State, private_sum
 from quorank.kernels.arrays import Bytes, Doubles, Floats, Integers, Uint32s
 from quorank.learning.trees.bins import Bins
 from quorank.learning.trees.client_rows import ClientRows

@@ -22,10 +22,9 @@ from typing import NamedTuple
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.reply import Reply, ReplyLimits, Task, decode_reply
-from quorank.federation.rounds import CohortSum, Federation, Report, State
+from quorank.federation.rounds import AcceptedReplies, CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.storage import CoordinatorCheckpoint, RoundStorage, turns_fault
-from quorank.federation.sums import AcceptedReplies
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import memory_bytes
 from quorank.privacy import Mechanism

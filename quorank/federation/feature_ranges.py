@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput
-from quorank.federation.rounds import State
-from quorank.federation.sums import private_sum
+from quorank.federation.rounds import State, private_sum
 from quorank.federation.unlearning.methods import fresh_seed
 from quorank.kernels.arrays import Doubles, Floats, Int8s, Integers
 from quorank.parts import to_table

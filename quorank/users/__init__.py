@@ -1,8 +1,7 @@
 """Users: click models of those who search."""
 
 from quorank.parts import Family
-from quorank.users.cascade import Cascade
-from quorank.users.click_model import ClickModel, ClickTables, LoggedClicks, simulate_clicks
+from quorank.users.click_model import Cascade, ClickModel, ClickTables, LoggedClicks, simulate_clicks
 from quorank.users.position import PositionBased, TrustBias, UserBrowsing
 
 # a new one: its file, its name here

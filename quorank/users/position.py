@@ -27,8 +27,7 @@ import numpy as np
 
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
-from quorank.users.cascade import CLICK, Preset, by_label, check_range
-from quorank.users.click_model import ClickModel, ClickTables
+from quorank.users.click_model import CLICK, ClickModel, ClickTables, Preset, by_label, check_range
 
 
 @dataclass(frozen=True)

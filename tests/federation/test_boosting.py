@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.federation.boosting import Boosting, TrainingLists, from_limbs, list_owners, masked_sum, to_limbs
-from quorank.federation.rounds import State
-from quorank.federation.sums import private_sum
+from quorank.federation.rounds import State, private_sum
 from quorank.learning import LambdaMART
 from quorank.learning.trees.bins import agreed_bins, cell_counts
 from quorank.learning.trees.growth import UNIT, draw_splits, release_rows, sums_of_release
