@@ -1,4 +1,4 @@
-"""Roles of a secure sum against a malicious server: signed keys, and a minimum number of survivors.
+"""Client of a secure sum against a malicious server: signed keys, and a minimum number of survivors.
 
 Bonawitz et al. 2017, fig. 4, with the additions for active servers. Every client signs its two public keys with a
 long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
@@ -32,7 +32,6 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from quorank.privacy.secure_sum.server import SecureServer
 from quorank.protocol.keys import SIGNATURE, MemberKey, is_signed
 
 _PLACE = struct.Struct("<II")
@@ -52,6 +51,11 @@ def _signed_by(
     pinned: Pinned, purpose: bytes, occasion: Occasion, client: int, content: bytes, signature: bytes
 ) -> bool:
     return client in pinned and is_signed(pinned[client], signed_content(purpose, occasion, client, content), signature)
+
+
+def is_agreed(pinned: Pinned, occasion: Occasion, client: int, listed: bytes, signature: bytes) -> bool:
+    """Return whether the client has signed this list of survivors (`listed_bytes`)."""
+    return _signed_by(pinned, _SURVIVORS, occasion, client, listed, signature)
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class GuardedClient:
         self._require(roster.unpack(self.inner.sharers).issuperset(listed), "secure-sum.strangers", shown)
         shown = "was shown survivors whose masks might join them in more than one group"
         self._require(ring.joins(listed), "secure-sum.disconnected", shown)
-        self._agreed, self._survivors = _listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
+        self._agreed, self._survivors = listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
         return self._sign(_SURVIVORS, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
@@ -152,7 +156,7 @@ class GuardedClient:
         self._require(same, "secure-sum.survivors", "was asked to unmask another list than it has signed")
         if self.pinned is not None:
             count = sum(
-                _signed_by(self.pinned, _SURVIVORS, self.inner.occasion, client, self._agreed, signature)
+                is_agreed(self.pinned, self.inner.occasion, client, self._agreed, signature)
                 for client, signature in signatures.items()
                 if client in self._survivors
             )
@@ -164,52 +168,7 @@ class GuardedClient:
         require(condition, code, f"client {self.inner.client} {fault}; it refuses")
 
 
-class GuardedServer:
-    """Server of a secure sum that forwards signatures and excludes clients that the others would reject."""
-
-    def __init__(self, server: SecureServer, least: int, pinned: Pinned | None = None) -> None:
-        self.inner, self.least, self.pinned = server, least, pinned
-        self._signed: dict[int, SignedKeys] = {}
-        self._requests: dict[int, UnmaskRequest] = {}
-        self._signatures: dict[int, bytes] = {}
-
-    def receive_keys(self, message: SignedKeys) -> None:
-        """Accept the signed public keys of a client (phase 1)."""
-        genuine = self.pinned is None or message.is_genuine(self.pinned, self.inner.occasion)
-        sentence = f"the keys of client {message.keys.client} are not signed by it; leave it out"
-        require(genuine, "secure-sum.unsigned", sentence)
-        self.inner.receive_keys(message.keys)
-        self._signed[message.keys.client] = message
-
-    def key_lists(self) -> dict[int, tuple[KeyList, list[SignedKeys]]]:
-        """Return each client's key list, with the signed keys of the neighbours in it."""
-        lists = self.inner.key_lists()
-        return {client: (keys, [self._signed[other] for other, _ in keys.neighbours]) for client, keys in lists.items()}
-
-    def survivors(self) -> tuple[int, ...]:
-        """Close the phase of masked inputs and return the survivors, who all sign the list."""
-        self.inner.require_enough(len(self.inner.survivors), "clients sent masked inputs", self.least)
-        self._requests = self.inner.unmask_requests()
-        return self.inner.survivors
-
-    def receive_agreement(self, client: int, signature: bytes) -> None:
-        """Accept a survivor's signature under the list of survivors."""
-        code, occasion = "secure-sum.agreement", self.inner.occasion
-        assert self.inner.roster is not None
-        listed = _listed_bytes(self.inner.roster, self.inner.sharers, self.inner.survivors)
-        require(client in self._requests, code, f"client {client} is not in the sum; drop its signature")
-        require(client not in self._signatures, code, f"client {client} has signed already; drop its signature")
-        genuine = self.pinned is None or _signed_by(self.pinned, _SURVIVORS, occasion, client, listed, signature)
-        require(genuine, code, f"client {client} did not sign the list of survivors; drop its signature")
-        self._signatures[client] = signature
-
-    def unmask_requests(self) -> dict[int, tuple[UnmaskRequest, Signatures]]:
-        """Return the unmasking request of each client that signed; fail if they are too few."""
-        self.inner.require_enough(len(self._signatures), "clients signed the list of survivors", self.least)
-        return {client: (self._requests[client], self._signatures) for client in self._signatures}
-
-
-def _listed_bytes(roster: Roster, sharers: bytes, survivors: Sequence[int]) -> bytes:
+def listed_bytes(roster: Roster, sharers: bytes, survivors: Sequence[int]) -> bytes:
     """Return the signed content of a list of survivors: roster, sharers, survivors."""
     return roster.digest + sharers + pack_clients(survivors)
 

@@ -42,9 +42,10 @@ from quorank.protocol import frames
 from quorank.protocol.keys import SIGNATURE, MemberKey
 from quorank.protocol.secure_identity import (
     GuardedClient,
-    GuardedServer,
     Pinned,
     SignedKeys,
+    is_agreed,
+    listed_bytes,
     pack_clients,
     unpack_clients,
 )
@@ -108,7 +109,8 @@ class SecureRound:
     """The coordinator's side of one round; `least` is the agreed minimum number of clients in a sum.
 
     `tasks` returns the messages of a phase, `receive` judges a reply without raising, `advance` closes the phase and raises
-    RoundFailed where too few clients are left. At the end `total` is the sum modulo 2^32 over `survivors`.
+    RoundFailed where too few clients are left. At the end `total` is the sum modulo 2^32 over `survivors`. Clients that the
+    others would reject are excluded: all signatures are checked against the identity that came with a client's keys.
     """
 
     def __init__(
@@ -118,16 +120,14 @@ class SecureRound:
         cohort: Iterable[int],
         least: int,
         *,
-        pinned: Pinned | None = None,
         known: Pinned | None = None,  # earlier identities of clients
         neighbourhood: Neighbourhood | None = None,
         deadline: float = math.inf,  # seconds of each phase
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         require(deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {deadline}", "deadline")
-        occasion = Occasion(session, task.round)
-        server = SecureServer(occasion, len(task.theta), neighbourhood)
-        self.server, self.phase = GuardedServer(server, least, pinned), KEYS
+        self.server = SecureServer(Occasion(session, task.round), len(task.theta), neighbourhood)
+        self.least, self.phase = least, KEYS
         self.deadline, self._clock, self._since = deadline, clock, clock()
         self._tasks = {
             client: envelope(KEYS, [session, encode_task(replace(task, clients=(client,)))]) for client in cohort
@@ -135,6 +135,10 @@ class SecureRound:
         self.asked = frozenset(self._tasks)  # the clients of this sum
         self._replied: set[int] = set()
         self._known, self.identities = dict(known or {}), dict[int, bytes]()
+        self._signed: dict[int, bytes] = {}  # the signed keys of each client
+        self._listed = b""  # the list of survivors that they sign
+        self._requests: dict[int, UnmaskRequest] = {}
+        self._signatures: dict[int, bytes] = {}
         self.total: Uint32s | None = None
 
     @property
@@ -144,7 +148,7 @@ class SecureRound:
     @property
     def survivors(self) -> tuple[int, ...]:
         """Clients whose vectors are in the sum."""
-        return self.server.inner.survivors
+        return self.server.survivors
 
     @property
     def waiting(self) -> frozenset[int]:
@@ -153,12 +157,12 @@ class SecureRound:
     @property
     def has_enough_replies(self) -> bool:
         """Return whether the open phase has enough replies for a sum."""
-        return len(self._replied) >= self.server.least
+        return len(self._replied) >= self.least
 
     @property
     def liars(self) -> dict[int, str]:
         """Clients that sent or returned false shares, with the error code."""
-        return self.server.inner.liars
+        return self.server.liars
 
     def tasks(self) -> dict[int, bytes]:
         """Return the tasks of clients without a reply to the open phase."""
@@ -171,7 +175,7 @@ class SecureRound:
             expected = f"the reply is not of the phase of {PHASES[self.phase]}; drop it"
             require(phase == self.phase, "secure-sum.phase", expected)
             self._check_asked(client)
-            require(len(parts) == 1 or (phase == KEYS and len(parts) == 2), "secure-sum.malformed", _MALFORMED)
+            require(len(parts) == (2 if phase == KEYS else 1), "secure-sum.malformed", _MALFORMED)
             self._take(client, *parts)
         except BadInput as error:
             return Verdict(False, client, error.code, str(error))
@@ -184,32 +188,32 @@ class SecureRound:
         sentence = "this client has replied already; drop its reply"
         require(client not in self._replied, "secure-sum.repeated", sentence)
 
-    def _take(self, client: int, raw: bytes, identity: bytes | None = None) -> None:
-        server, inner = self.server, self.server.inner
+    def _take(self, client: int, raw: bytes, identity: bytes = b"") -> None:
+        server = self.server
         if self.phase == AGREEMENT:
-            require(len(raw) == SIGNATURE, "secure-sum.malformed", _MALFORMED)
-            server.receive_agreement(client, raw)
+            genuine = is_agreed(self.identities, server.occasion, client, self._listed, raw)
+            sentence = f"client {client} did not sign the list of survivors; drop its signature"
+            require(genuine, "secure-sum.agreement", sentence)
+            self._signatures[client] = raw
         elif self.phase == KEYS:
             signed = SignedKeys.from_bytes(raw)
-            _named(client, signed.keys)
-            if identity is not None:
-                self._check_identity(client, signed, identity)
-            server.receive_keys(signed)
-            self.identities |= {} if identity is None else {client: identity}
+            self._check_identity(client, signed, identity)
+            server.receive_keys(signed.keys)
+            self.identities[client], self._signed[client] = identity, raw
         elif self.phase == SHARES:
-            inner.receive_shares(_named(client, ShareKeys.from_bytes(raw)))
+            server.receive_shares(_named(client, ShareKeys.from_bytes(raw)))
         elif self.phase == MASKED:
-            inner.receive_masked(_named(client, MaskedInput.from_bytes(raw)))
+            server.receive_masked(_named(client, MaskedInput.from_bytes(raw)))
         else:
-            inner.receive_reply(_named(client, UnmaskReply.from_bytes(raw)))
+            server.receive_reply(_named(client, UnmaskReply.from_bytes(raw)))
 
     def _check_identity(self, client: int, signed: SignedKeys, identity: bytes) -> None:
         require(len(identity) == IDENTITY, "secure-sum.malformed", _MALFORMED)
+        _named(client, signed.keys)
         sentence = f"client {client} has another identity than before; leave it out, or invite it again"
         require(self._known.get(client, identity) == identity, "secure-sum.identity", sentence)
         sentence = f"the keys of client {client} are not signed by it; leave it out"
-        genuine = signed.is_genuine({client: identity}, self.server.inner.occasion)
-        require(genuine, "secure-sum.unsigned", sentence)
+        require(signed.is_genuine({client: identity}, self.server.occasion), "secure-sum.unsigned", sentence)
 
     def complete(self) -> bool:
         """Return whether the phase can close: all have replied, or its deadline has passed."""
@@ -218,34 +222,39 @@ class SecureRound:
     def advance(self) -> None:
         """Close the phase and open the next one."""
         require(self.complete(), "secure-sum.not-complete", "the phase is not complete")
-        server = self.server
         try:
-            if self.phase == KEYS:
-                lists = server.key_lists()
-                claims = claims_bytes({c: self.identities[c] for c in lists if c in self.identities})
-                tasks = {
-                    c: [keys.to_bytes(), claims, *(one.to_bytes() for one in signed)]
-                    for c, (keys, signed) in lists.items()
-                }
-            elif self.phase == SHARES:
-                tasks = {c: [delivery.to_bytes()] for c, delivery in server.inner.deliveries().items()}
-            elif self.phase == MASKED:
-                survivors = server.survivors()
-                tasks = {c: [pack_clients(survivors)] for c in survivors}
-            elif self.phase == AGREEMENT:
-                requests = server.unmask_requests()
-                tasks = {
-                    c: [request.to_bytes(), *(_SIGNED.pack(*pair) for pair in signatures.items())]
-                    for c, (request, signatures) in requests.items()
-                }
-            else:
-                self.total, tasks = server.inner.total(), {}
+            tasks = self._next_parts()
         except RoundFailed:
             self.phase, self._tasks = OVER, {}
             raise
         self.phase += 1
         self._tasks = {client: envelope(self.phase, parts) for client, parts in tasks.items()}
         self._replied, self._since = set(), self._clock()
+
+    def _next_parts(self) -> Mapping[int, Sequence[bytes]]:
+        """Close the phase; returns the parts of each client's next task."""
+        server = self.server
+        if self.phase == KEYS:
+            claims = claims_bytes(self.identities)
+            return {
+                client: [keys.to_bytes(), claims, *(self._signed[other] for other, _ in keys.neighbours)]
+                for client, keys in server.key_lists().items()
+            }
+        if self.phase == SHARES:
+            return {client: [delivery.to_bytes()] for client, delivery in server.deliveries().items()}
+        if self.phase == MASKED:
+            survivors = server.survivors
+            server.require_enough(len(survivors), "clients sent masked inputs", self.least)
+            self._requests = server.unmask_requests()
+            assert server.roster is not None
+            self._listed = listed_bytes(server.roster, server.sharers, survivors)
+            return {client: [pack_clients(survivors)] for client in survivors}
+        if self.phase == AGREEMENT:
+            server.require_enough(len(self._signatures), "clients signed the list of survivors", self.least)
+            signatures = [_SIGNED.pack(*pair) for pair in self._signatures.items()]
+            return {client: [self._requests[client].to_bytes(), *signatures] for client in self._signatures}
+        self.total = server.total()
+        return {}
 
 
 class SecureRounds:

@@ -75,9 +75,9 @@ def played(round_: SecureRound, members, gone=None, through=secure_round.OVER):
     return round_
 
 
-def round_of(clients, least, pinned=None, **options) -> SecureRound:
+def round_of(clients, least, known=None, **options) -> SecureRound:
     options.setdefault("deadline", 1e-9)
-    return SecureRound(TASK, SESSION, clients, least, pinned=pinned, **options)
+    return SecureRound(TASK, SESSION, clients, least, known=known, **options)
 
 
 @settings(max_examples=12)
@@ -261,7 +261,7 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
         signatures = {
             c: open_envelope(members[c].answer(envelope(AGREEMENT, [five if c in (1, 2, 3, 4) else everyone])))[1][0]
             for c in (clients if attack == "signatures of another list" else [])
-        } or dict(round_.server._signatures)
+        } or dict(round_._signatures)
         request = UnmaskRequest(2, OCCASION.tag, 0, (0, 1, 2, 3, 4, 5), ())
         match = "the signatures of 4 clients"
         if attack == "other list":
@@ -347,9 +347,20 @@ def test_the_server_leaves_out_whose_keys_are_not_signed() -> None:
     clients = list(range(4))
     round_ = round_of(clients, 3, pinned_of(clients))
     stranger = SecureMember(0, OCCASION, lambda: np.zeros(LENGTH, np.uint32), IDENTITIES[50], 3)
-    verdict = round_.receive(0, stranger.answer(round_.tasks()[0]))
-    assert "not signed" in verdict.reason
-    assert verdict.code == "secure-sum.unsigned"
+    answer = stranger.answer(round_.tasks()[0])
+    assert round_.receive(0, answer).code == "secure-sum.identity"
+    signed, _ = open_envelope(answer)[1]
+    for parts, code in (([signed, IDENTITIES[0].public], "unsigned"), ([signed], "malformed")):
+        assert round_.receive(0, envelope(KEYS, parts)).code == f"secure-sum.{code}"
+
+
+def test_the_server_counts_no_false_signature_under_the_survivors() -> None:
+    clients = list(range(4))
+    round_, members = until(AGREEMENT, clients, 3, None)
+    true = {client: members[client].answer(task) for client, task in round_.tasks().items()}
+    for false in (true[1], envelope(AGREEMENT, [bytes(64)])):
+        assert round_.receive(0, false).code == "secure-sum.agreement"
+    assert all(round_.receive(client, content).accepted for client, content in true.items())
 
 
 def secure_federation(**options) -> Federation:
@@ -372,7 +383,7 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     assert least == CLIENTS  # the noise rests on all shares where nobody is expected to leave
     devices = devices_of(simulator, tmp_path)
     pins, task = devices[0].pinned, decode_task(task_of(simulator))
-    options = {"pinned": pins, "neighbourhood": mechanism.plan, "deadline": 1e-9}
+    options = {"known": pins, "neighbourhood": mechanism.plan, "deadline": 1e-9}
     round_ = SecureRound(task, SESSION, range(CLIENTS), least, **options)
     for client, device in devices.items():
         assert device.answer(round_.tasks()[client]) == Declined("waiting")

@@ -17,9 +17,18 @@ from quorank.privacy.secure_sum.messages import UnmaskRequest
 from quorank.privacy.secure_sum.server import SecureServer, X25519PrivateKey
 from quorank.privacy.secure_sum.shamir import join_shares
 from quorank.protocol.keys import MemberKey
-from quorank.protocol.secure_identity import GuardedClient, GuardedServer
+from quorank.protocol.secure_identity import GuardedClient
 
 LENGTH = 3
+
+
+def exchange_keys(server: SecureServer, clients: dict[int, GuardedClient]) -> None:
+    """Play the phases of keys and of shares."""
+    signed = {c: client.advertise() for c, client in clients.items()}
+    for one in signed.values():
+        server.receive_keys(one.keys)
+    for c, keys in server.key_lists().items():
+        server.receive_shares(clients[c].share(keys, [signed[other] for other, _ in keys.neighbours]))
 
 
 class LyingServer:
@@ -32,16 +41,13 @@ class LyingServer:
         identities = {c: MemberKey(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
         pinned = {c: identity.public for c, identity in identities.items()}
         self.rows, self.plan, self.colluders = rows_for(range(n), LENGTH), plan, colluders
-        self.server = GuardedServer(SecureServer(OCCASION, LENGTH, plan), least, pinned)
+        self.server = SecureServer(OCCASION, LENGTH, plan)
         self.clients = {
             c: GuardedClient(SecureClient(c, OCCASION, plan), identities[c], least, pinned) for c in range(n)
         }
-        for client in self.clients.values():
-            self.server.receive_keys(client.advertise())
-        for c, (keys, signed) in self.server.key_lists().items():
-            self.server.inner.receive_shares(self.clients[c].share(keys, signed))
+        exchange_keys(self.server, self.clients)
         self.masked = {
-            c: self.clients[c].mask(delivery, self.rows[c]) for c, delivery in self.server.inner.deliveries().items()
+            c: self.clients[c].mask(delivery, self.rows[c]) for c, delivery in self.server.deliveries().items()
         }
         self.told: dict[bytes, dict[int, dict[int, bytes]]] = {b"b": {}, b"s": {}}  # by secret, owner and holder
         for spy in colluders:
@@ -61,7 +67,7 @@ class LyingServer:
             except BadInput:
                 continue
         for c in sorted(to):
-            owners = self.server.inner._ring.holders(c)
+            owners = self.server._ring.holders(c)
             inside = tuple(o for o in owners if o in survivors)
             outside = tuple(o for o in owners if o not in survivors)
             try:
@@ -75,7 +81,7 @@ class LyingServer:
 
     def secret(self, of: bytes, owner: int) -> bytes | None:
         """A client's seed or mask key, if enough of its holders told their share."""
-        holders, told = self.server.inner._ring.holders(owner), self.told[of].get(owner, {})
+        holders, told = self.server._ring.holders(owner), self.told[of].get(owner, {})
         known = [(at + 1, told[h]) for at, h in enumerate(holders) if h in told][: self.plan.threshold]
         if len(known) < self.plan.threshold:
             return None
@@ -87,10 +93,10 @@ class LyingServer:
         if seed is None or key is None:
             return False
         bare = self.masked[victim].vector - self_mask(OCCASION, seed, victim, LENGTH)
-        for other in self.server.inner._ring.masked_with(victim):
+        for other in self.server._ring.masked_with(victim):
             if other != victim:
                 secret = shared_secret(
-                    X25519PrivateKey.from_private_bytes(key), self.server.inner._keys[other].mask_key, other
+                    X25519PrivateKey.from_private_bytes(key), self.server._keys[other].mask_key, other
                 )
                 bare -= pair_mask(OCCASION, secret, victim, other, LENGTH)
         return bool(np.array_equal(bare, self.rows[victim]))
@@ -169,7 +175,7 @@ def test_colluders_on_a_ring_come_near_a_victim_by_chance_only() -> None:
             gaps = {ring.order[(start + shift + step) % n] for shift in (0, 60) for step in range(plan.masks // 2)}
             assert not ring.joins(set(range(n)) - (gaps - spies))
     server = LyingServer(140, neighbours_for(140), 140, set())
-    ring, plan = server.server.inner._ring, neighbours_for(140)
+    ring, plan = server.server._ring, neighbours_for(140)
     for count, found in ((plan.threshold, True), (plan.threshold - 1, False)):
         spies = set([c for c in ring.holders(0) if c != 0][:count])
         for spy in spies:
@@ -183,7 +189,7 @@ def test_colluders_on_a_ring_come_near_a_victim_by_chance_only() -> None:
 def test_a_server_cannot_cut_a_ring_by_saying_who_left() -> None:
     """Without any colluder: all whom the victim shares masks with are said to have left, and nobody signs that."""
     server = LyingServer(140, neighbours_for(140), 100, set())
-    ring = server.server.inner._ring
+    ring = server.server._ring
     survivors = [c for c in range(140) if c == 0 or c not in ring.masked_with(0)]
     with refused("disconnected", "more than one group"):
         server.clients[survivors[0]].agree(survivors)
@@ -198,18 +204,15 @@ def test_a_server_cannot_cut_a_cohort_by_withholding_shares() -> None:
     rows = rows_for(range(n), LENGTH)
     identities = {c: MemberKey(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
     pinned = {c: identity.public for c, identity in identities.items()}
-    server = GuardedServer(SecureServer(OCCASION, LENGTH, plan), n, pinned)
+    server = SecureServer(OCCASION, LENGTH, plan)
     clients = {c: GuardedClient(SecureClient(c, OCCASION, plan), identities[c], n, pinned) for c in range(n)}
-    for client in clients.values():
-        server.receive_keys(client.advertise())
-    for c, (keys, signed) in server.key_lists().items():
-        server.inner.receive_shares(clients[c].share(keys, signed))
+    exchange_keys(server, clients)
     some = set(range(6))  # as many as the threshold, fewer than all who must be in a sum
-    for c, delivery in server.inner.deliveries().items():
+    for c, delivery in server.deliveries().items():
         if c in some:
-            assert server.inner.roster is not None
+            assert server.roster is not None
             withheld = tuple((s, sealed) for s, sealed in delivery.sealed if s in some)
-            delivery = replace(delivery, sharers=server.inner.roster.pack(some), sealed=withheld)
+            delivery = replace(delivery, sharers=server.roster.pack(some), sealed=withheld)
         clients[c].mask(delivery, rows[c])
     everyone = list(range(n))
     signatures = {c: clients[c].agree(everyone) for c in range(6, n)}
