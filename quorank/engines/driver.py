@@ -108,7 +108,7 @@ class Driver:
             rounds = [
                 SecureRound(
                     task, os.urandom(16), members.tolist(), mechanism.signed_by,
-                    neighbourhood=mechanism.plan, clock=self.clock, known=known,
+                    neighbourhood=mechanism.plan, known=known,
                 )
                 for members in mechanism.grouped(cohort, task.round)
             ]  # fmt: skip
@@ -185,28 +185,29 @@ class Exchange(ABC):
             driver.tend()
             if not arrivals:
                 driver.sleep(driver.poll)
-        for message in self._flights:
-            driver.transport.forget(message)
+        driver.transport.forget([*self._flights])
 
     def _send(self) -> None:
         """Send a message to the nodes of clients that have none open; give up those of nodes that are away or silent."""
         driver = self.driver
-        present, now, asked = frozenset(driver.transport.nodes()), driver.clock(), set[int]()
-        for message, flight in list(self._flights.items()):
+        present, now, asked, lost = frozenset(driver.transport.nodes()), driver.clock(), set[int](), list[str]()
+        for message, flight in self._flights.items():
             if flight.node in present and now - flight.since < driver.patience:
                 asked.update(flight.clients)
             else:
                 self._turns.update(flight.clients)
-                del self._flights[message]
-                driver.transport.forget(message)
+                lost.append(message)
+        driver.transport.forget(lost)
+        self._flights = {message: flight for message, flight in self._flights.items() if message not in lost}
         groups: dict[str, list[int]] = {}
         for client in sorted(self.waiting() - asked):
             name = driver.assignment.node(client, self._turns[client], present)
             if name is not None and self._rests.get(client, now) <= now:
                 groups.setdefault(name, []).append(client)
-        for name, clients in groups.items():
-            message = driver.transport.push(name, self.message(clients))
-            self._flights[message] = _Flight(name, tuple(clients), now)
+        if groups:
+            messages = driver.transport.push([(name, self.message(clients)) for name, clients in groups.items()])
+            for message, (name, clients) in zip(messages, groups.items(), strict=True):
+                self._flights[message] = _Flight(name, tuple(clients), now)
 
     def _take(self, arrival: Arrival) -> None:
         driver, flight, reason = self.driver, self._flights.pop(arrival.id, None), None
@@ -265,11 +266,6 @@ class Phase(Exchange):
 
     def __post_init__(self) -> None:
         self._asked = len(self.round_.waiting)
-        self.round_.set_deadline(math.inf)
-
-    def play(self) -> None:
-        super().play()
-        self.round_.set_deadline(0.0)
 
     def waiting(self) -> Set[int]:
         return (self.round_.waiting & self.coordinator.waiting) - self._gone

@@ -250,16 +250,15 @@ class FlowerTransport:
         names = self._processes
         return [str(node) for node in self._online if node not in names or self._is_alive(names[node])]
 
-    def push(self, node: str, content: bytes) -> str:
-        self._count += 1
-        message = str(self._count)
-        self._open[message] = node
-        self._pushed.append((message, int(node), content))
-        return message
+    def push(self, messages: Sequence[tuple[str, bytes]]) -> list[str]:
+        first, self._count = self._count, self._count + len(messages)
+        ids = [str(number) for number in range(first + 1, self._count + 1)]
+        self._open |= {message: node for message, (node, _) in zip(ids, messages, strict=True)}
+        self._pushed += [(message, int(node), content) for message, (node, content) in zip(ids, messages, strict=True)]
+        return ids
 
-    def forget(self, message: str) -> None:
-        if self._open.pop(message, None) is not None:
-            self._forgotten.add(message)
+    def forget(self, messages: Sequence[str]) -> None:
+        self._forgotten.update(message for message in messages if self._open.pop(message, None) is not None)
 
     def pull(self) -> list[Arrival]:
         arrived = []

@@ -150,7 +150,7 @@ class DeviceAnswers:
         self._task = task
         self._member = SecureMember(
             self.device.terms.client, occasion, self._vector, key, mechanism.signed_by,
-            pinned=self.pins, agreed=mechanism.plan, entropy=self._entropy,
+            pins=self.pins, agreed=mechanism.plan, entropy=self._entropy,
         )  # fmt: skip
 
     def _vector(self) -> Uint32s:

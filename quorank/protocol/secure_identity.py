@@ -83,18 +83,13 @@ class SignedKeys:
 
 
 class GuardedClient:
-    """A client of a secure sum that checks whom it shares with, and with how many it is summed.
+    """Client of a secure sum that checks the members of the round and their number."""
 
-    `pinned` are the identities of those who may take part; without them no signature is checked.
-    """
-
-    def __init__(self, client: SecureClient, identity: MemberKey, least: int, pinned: Pinned | None = None) -> None:
+    def __init__(self, client: SecureClient, identity: MemberKey, least: int) -> None:
         require(least >= 2, "secure-sum.least", f"a sum of fewer than 2 clients is an update, got least = {least}")
-        # else two lists of survivors could both be signed by enough
-        sentence = f"least must be more than half of the {len(pinned or ())} clients who may take part, got {least}"
-        require(pinned is None or 2 * least > len(pinned), "secure-sum.least", sentence)
-        self.inner, self.identity, self.least, self.pinned = client, identity, least, pinned
-        self._agreed = b""  # the list that it has signed, in which it stands itself
+        self.inner, self.identity, self.least = client, identity, least
+        self.pinned: Pinned | None = None  # identities of the round's members; None: no signature is checked
+        self._agreed = b""  # the signed list of survivors, this client among them
         self._survivors: frozenset[int] = frozenset()
 
     def advertise(self) -> SignedKeys:
@@ -136,9 +131,6 @@ class GuardedClient:
         self._require(listed == sorted(set(listed)) and mine in listed, "secure-sum.survivors", shown)
         shown = f"was shown {len(listed)} survivors, and it is summed with at least {self.least}"
         self._require(len(listed) >= self.least, "secure-sum.too-few", shown)
-        strangers = [client for client in listed if self.pinned is not None and client not in self.pinned]
-        shown = f"was shown survivors that it does not know: {strangers}"
-        self._require(not strangers, "secure-sum.strangers", shown)
         ring, roster = self.inner.ring, self.inner.roster
         self._require(self.inner.sharers, "secure-sum.phase", "was not told who has shared")
         assert ring is not None and roster is not None

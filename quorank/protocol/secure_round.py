@@ -1,9 +1,9 @@
 """Secure sum over the network: the phases of Bonawitz et al. 2017, fig. 4, as tasks and replies of bytes.
 
-The coordinator's side (`SecureRound`) opens a phase, sends its tasks, accepts replies, and closes it when all have replied
-or its deadline has passed; clients without a reply are excluded. The client's side (`SecureMember`) answers
-each phase once, repeats the same bytes for a repeated task, and ends for good when it refuses something. Its state is in
-memory only: a client that restarts has left the round, which the protocol tolerates.
+The coordinator's side (`SecureRound`) opens a phase, sends its tasks, accepts replies, and is closed by its driver;
+clients without a reply are excluded. The client's side (`SecureMember`) answers each phase once, repeats the same bytes for
+a repeated task, and ends for good when it refuses something. Its state is in memory only: a client that restarts has left
+the round, which the protocol tolerates.
 
 Phases: keys, shares, masked inputs, agreement on the survivors, unmasking. A message is `QSEC`, a version, the phase, and
 a bundle of parts (`frames`). With its keys a client sends the identity that signed them; the key lists carry the claimed
@@ -13,13 +13,11 @@ identity of each client, and devices compare them with their pins (`member.membe
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import struct
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 from quorank.errors import BadInput, require
 from quorank.federation.coordinator import Verdict
@@ -63,7 +61,6 @@ _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
 _MALFORMED = "a message of a secure sum is malformed"
 
 
-@runtime_checkable
 class IdentityPins(Protocol):
     """Identities that a client has pinned."""
 
@@ -122,13 +119,9 @@ class SecureRound:
         *,
         known: Pinned | None = None,  # earlier identities of clients
         neighbourhood: Neighbourhood | None = None,
-        deadline: float = math.inf,  # seconds of each phase
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        require(deadline > 0.0, "value.out-of-range", f"must be above 0 seconds, got {deadline}", "deadline")
         self.server = SecureServer(Occasion(session, task.round), len(task.theta), neighbourhood)
         self.least, self.phase = least, KEYS
-        self.deadline, self._clock, self._since = deadline, clock, clock()
         self._tasks = {
             client: envelope(KEYS, [session, encode_task(replace(task, clients=(client,)))]) for client in cohort
         }
@@ -215,13 +208,8 @@ class SecureRound:
         sentence = f"the keys of client {client} are not signed by it; leave it out"
         require(signed.is_genuine({client: identity}, self.server.occasion), "secure-sum.unsigned", sentence)
 
-    def complete(self) -> bool:
-        """Return whether the phase can close: all have replied, or its deadline has passed."""
-        return not self.done and (not self.waiting or self._clock() - self._since >= self.deadline)
-
     def advance(self) -> None:
         """Close the phase and open the next one."""
-        require(self.complete(), "secure-sum.not-complete", "the phase is not complete")
         try:
             tasks = self._next_parts()
         except RoundFailed:
@@ -229,7 +217,7 @@ class SecureRound:
             raise
         self.phase += 1
         self._tasks = {client: envelope(self.phase, parts) for client, parts in tasks.items()}
-        self._replied, self._since = set(), self._clock()
+        self._replied = set()
 
     def _next_parts(self) -> Mapping[int, Sequence[bytes]]:
         """Close the phase; returns the parts of each client's next task."""
@@ -288,17 +276,8 @@ class SecureRounds:
         return all(one.has_enough_replies for one in self._going)
 
     @property
-    def identities(self) -> dict[int, bytes]:
-        return {client: key for one in self.rounds for client, key in one.identities.items()}
-
-    @property
     def liars(self) -> dict[int, str]:
         return {client: code for one in self.rounds for client, code in one.liars.items()}
-
-    def set_deadline(self, seconds: float) -> None:
-        """Set the seconds of each phase."""
-        for one in self.rounds:
-            one.deadline = seconds
 
     def tasks(self) -> dict[int, bytes]:
         """Return the tasks of clients without a reply to the open phase."""
@@ -334,16 +313,14 @@ class SecureMember:
         identity: MemberKey,
         least: int,
         *,
-        pinned: Pinned | IdentityPins | None = None,
+        pins: IdentityPins | None = None,  # without them no signature is checked
         agreed: Neighbourhood | None = None,  # agreed neighbourhood
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         inner = SecureClient(client, occasion, agreed, entropy)
-        self._pins = pinned if isinstance(pinned, IdentityPins) else None
-        fixed = None if isinstance(pinned, IdentityPins) else pinned
-        self.client: GuardedClient | None = GuardedClient(inner, identity, least, fixed)
+        self.client: GuardedClient | None = GuardedClient(inner, identity, least)
         self.phase = KEYS
-        self._vector = vector
+        self._vector, self._pins = vector, pins
         self._answers: dict[bytes, bytes] = {}  # by digest of the task: a repeated task gets the same bytes
 
     def answer(self, content: bytes) -> bytes:

@@ -7,7 +7,7 @@ again and lets the coordinator judge the answers. No call waits for the network.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from quorank.protocol import frames
@@ -36,14 +36,14 @@ class Transport(Protocol):
     def nodes(self) -> Sequence[str]:
         """Stable names of the nodes that are online, in any order."""
 
-    def push(self, node: str, content: bytes) -> str:
-        """Send a message to a node; returns the message's id."""
+    def push(self, messages: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Send messages (node, content); return their ids."""
 
     def pull(self) -> list[Arrival]:
         """Return the answers since the last call."""
 
-    def forget(self, message: str) -> None:
-        """Cancel a message; its answer may still arrive."""
+    def forget(self, messages: Sequence[str]) -> None:
+        """Cancel messages; their answers may still arrive."""
 
 
 # ---------------------------------------------------------------- mailboxes of a service
@@ -83,70 +83,34 @@ class MemberNodes:
         return str(client) if str(client) in present else None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class MailTransport:
-    """Transport whose messages are letters to the admitted members.
+    """Transport whose messages are letters to the admitted members, under the letters' numbers.
 
-    Letters pushed or cancelled between two calls of `pull` are written in one transaction. A letter stays until its member
-    answers it or it is cancelled, so nothing is lost and nothing is sent twice. `bundled`: answers are bundles already.
+    A letter stays until its member answers it or it is cancelled, so nothing is lost and nothing is sent twice.
     """
 
     mailboxes: Mailboxes
     admitted: Callable[[], Collection[int]]  # numbers of the members that may take part now
-    bundled: bool = False
-    _count: int = field(default=0, init=False)
-    _out: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)  # not in the mailboxes yet
-    _letters: dict[str, int] = field(default_factory=dict, init=False)  # message → number of the letter
-    _messages: dict[int, str] = field(default_factory=dict, init=False)
-    _done: list[int] = field(default_factory=list, init=False)  # to be deleted
+    bundled: bool = False  # answers are bundles already
 
     def nodes(self) -> Sequence[str]:
         return [str(number) for number in self.admitted()]
 
-    def push(self, node: str, content: bytes) -> str:
-        self._count += 1
-        self._out[str(self._count)] = int(node), content
-        return str(self._count)
-
-    def forget(self, message: str) -> None:
-        if self._out.pop(message, None) is None and message in self._letters:
-            self._drop(message)
-
-    def _drop(self, message: str) -> None:
-        letter = self._letters.pop(message)
-        del self._messages[letter]
-        self._done.append(letter)
+    def push(self, messages: Sequence[tuple[str, bytes]]) -> list[str]:
+        letters = self.mailboxes.send([(int(node), content) for node, content in messages])
+        return [str(letter) for letter in letters]
 
     def pull(self) -> list[Arrival]:
-        self.flush()
-        if not self._letters:
-            return []
-        arrivals = []
-        for answer in self.mailboxes.answers():
-            message = self._messages.get(answer.id)
-            if message is None:
-                continue
-            self._drop(message)
-            arrivals.append(Arrival(message, str(answer.member), self._content(answer.content)))
-        return arrivals
+        answers = self.mailboxes.answers()
+        self.forget([str(answer.id) for answer in answers])
+        return [Arrival(str(answer.id), str(answer.member), self._content(answer.content)) for answer in answers]
 
     def _content(self, answer: bytes) -> bytes | Failure:
         if not answer:  # the member has nothing to send, or has left the exchange
             return Failure(BUSY)
         return answer if self.bundled else frames.pack([answer])
 
-    def flush(self) -> None:
-        """Write the pushed and the cancelled letters to the mailboxes."""
-        if self._done:
-            self.mailboxes.forget(self._done)
-            self._done = []
-        if self._out:
-            out = list(self._out)
-            letters = self.mailboxes.send([self._out[message] for message in out])
-            self._out = {}
-            self._letters |= dict(zip(out, letters, strict=True))
-            self._messages |= dict(zip(letters, out, strict=True))
-
-    def begin(self) -> None:
-        """Cancel all letters of an earlier holder."""
-        self.mailboxes.forget(None)
+    def forget(self, messages: Sequence[str]) -> None:
+        if messages:
+            self.mailboxes.forget([int(message) for message in messages])

@@ -108,16 +108,16 @@ def test_messages_go_to_nodes_and_answers_come_back_once(transport) -> None:
         assert wait_until(lambda: transport.pull() == [] and transport.connected)
         assert report([22, 99]) == ([], ([], set()))
         assert transport.nodes() == ["22", "99"]
-        first, second = transport.push("22", b"one"), transport.push("99", b"two")
+        first, second = transport.push([("22", b"one"), ("99", b"two")])
         assert report([22, 99])[1] == ([(first, 22, b"one"), (second, 99, b"two")], set())
         assert report([22], (second, b"reply"), (first, b""))[0] == [
             Arrival(second, "99", b"reply"),
             Arrival(first, "22", Failure(FAILED)),
         ]
         assert report([22], (second, b"again"))[0] == []
-        third = transport.push("22", b"three")
-        transport.forget(third)
-        transport.forget(third)
+        (third,) = transport.push([("22", b"three")])
+        transport.forget([third])
+        transport.forget([third])
         assert report([22])[1] == ([(third, 22, b"three")], {third})
         assert report([22], (third, b"late"))[0] == []
         with Client(str(transport.path)) as node:  # a task tells which processes a node has

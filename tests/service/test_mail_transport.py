@@ -17,7 +17,7 @@ from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_round import SecureMember, invitation, open_envelope
-from quorank.protocol.transport import BUSY, Failure, MailTransport
+from quorank.protocol.transport import BUSY, Failure
 from quorank.service.holders.rounds import Holder, KeptInStore
 
 CLIENTS, ROUNDS = 8, 3
@@ -138,11 +138,10 @@ def test_a_round_waits_for_as_many_as_a_sum_needs(fleet) -> None:
 
 def test_letters(fleet) -> None:
     holder = fleet.holder()
-    mail = MailTransport(fleet.store, holder.admitted)
-    mail.begin()
+    mail = holder.mail
     assert list(mail.nodes()) == [str(number) for number in range(CLIENTS)]
-    first, second, third = (mail.push(node, f"to {node}".encode()) for node in "012")
-    mail.forget(second)
+    first, second, third = mail.push([(node, f"to {node}".encode()) for node in "012"])
+    mail.forget([second])
     assert mail.pull() == [] and fleet.store.letter(1) is None
     letter = fleet.store.letter(0)
     assert letter.content == b"to 0"
@@ -152,16 +151,12 @@ def test_letters(fleet) -> None:
     assert frames.unpack(arrivals[first].content) == [b"from 0"] and arrivals[first].node == "0"
     assert arrivals[third].content == Failure(BUSY)
     assert mail.pull() == []
-    fourth = mail.push("3", b"to 3")
-    mail.flush()
-    late = fleet.store.letter(3).id
-    mail.forget(fourth)
-    mail.flush()
-    assert sent(fleet.store, 3, "mail", late, b"late").code == "mail.unknown"
-    mail.push("4", b"to 4")
-    mail.flush()
-    MailTransport(fleet.store, holder.admitted).begin()
-    assert fleet.store.letter(4) is None, "what an earlier holder has sent is gone"
+    (fourth,) = mail.push([("3", b"to 3")])
+    mail.forget([fourth])
+    assert sent(fleet.store, 3, "mail", int(fourth), b"late").code == "mail.unknown"
+    mail.push([("4", b"to 4")])
+    assert fleet.store.letter(4) is not None and fleet.holder().mail
+    assert fleet.store.letter(4) is None, "letters of an earlier holder are deleted"
 
 
 @whole

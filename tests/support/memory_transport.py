@@ -54,7 +54,10 @@ class MemoryTransport:
     def nodes(self) -> Sequence[str]:
         return sorted(self.present)
 
-    def push(self, node: str, content: bytes) -> str:
+    def push(self, messages: Sequence[tuple[str, bytes]]) -> list[str]:
+        return [self._push(*message) for message in messages]
+
+    def _push(self, node: str, content: bytes) -> str:
         self.pushed += 1
         self.sent += len(content)
         if node in self.present and not self._chance(self.loss):
@@ -76,7 +79,7 @@ class MemoryTransport:
         order = self._random.permutation(len(arrived)) if self.delay != 0 else range(len(arrived))
         return [arrived[at] for at in order]
 
-    def forget(self, message: str) -> None:
+    def forget(self, messages: Sequence[str]) -> None:
         """Nothing to do: what comes all the same is the driver's to refuse."""
 
     def _wait(self, node: str) -> float:

@@ -332,9 +332,8 @@ class Holder:
     @cached_property
     def mail(self) -> MailTransport:
         """The mailboxes, without letters of an earlier holder."""
-        found = MailTransport(self.store, self.admitted, bundled=self.simulated)
-        found.begin()
-        return found
+        self.store.forget(None)
+        return MailTransport(self.store, self.admitted, bundled=self.simulated)
 
     @cached_property
     def driver(self) -> Driver:
