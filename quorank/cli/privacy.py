@@ -245,8 +245,7 @@ def audit(
 
     The run is repeated with canary clients. Guesses about their membership
     give a lower bound on ε; a bound above the claim fails the audit, with exit
-    code 1, and one below proves nothing. If noise is added to sums, an attack
-    tries to remove it by its last bits. Then clicks are guessed from updates,
+    code 1, and one below proves nothing. Then clicks are guessed from updates,
     under each kind of release.
     """
     from quorank.experiments.audit import audit_experiment
@@ -278,9 +277,6 @@ claimed | no ε | {no_claim}
 lower bound | ε ≥ {lower_bound:.3g} | at δ = {delta:g}, {confidence:.0%} confidence: {correct} of {guesses} guesses about \
 {canaries} canaries were correct
 verdict | {verdict} | of the claim; a bound below it proves nothing
-subtraction | {removed} | presence of a known update guessed in {subtraction[correct]} of {subtraction[trials]} trials \
-from a noisy sum whose other updates are known (advantage {subtraction[advantage]:.3f}, ε = {subtraction[epsilon]:.3g} of \
-one round allows {subtraction[allowed_advantage]:.3f})
 published | {refuted} | the published ε = {published[epsilon]:g}, for one client and the whole run
 clicks | not attacked | {skipped}
 """
@@ -291,12 +287,12 @@ def _show_audit(result: dict[str, Any]) -> None:
 
     claims = result["claimed"] is not None and result["claimed"]["epsilon"] is not None
     study = result.get("reconstruction") or {"skipped": None}
-    words = dict.fromkeys(("subtraction", "published")) | result
-    words |= {
+    words = {
+        "published": None,
+        **result,
         "skipped": study.get("skipped"),
         "no_claim": None if claims else "the run makes no claim that could be refuted",
         "verdict": ("passed" if result["passed"] else "REFUTED") if claims else None,
-        "removed": "hidden" if result.get("subtraction", {}).get("passed") else "REMOVED",
         "refuted": "refuted" if result.get("published", {}).get("refuted") else "not refuted",
     }
     print_rows(*rows_of(AUDIT, words))

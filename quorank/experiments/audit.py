@@ -1,4 +1,4 @@
-"""Audits of a run: a lower bound on ε from canary clients, and attacks that take noise off and read clicks from updates.
+"""Audits of a run: a lower bound on ε from canary clients, and an attack that reads clicks from updates.
 
 The canaries give a lower bound on ε that holds with the stated confidence. A bound above the claim refutes the claim;
 a bound below it proves nothing: one run shows a fraction of what a mechanism may lose.
@@ -19,20 +19,14 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, key_of
-from quorank.privacy import ClippedGaussian, Setting, accounting
+from quorank.privacy import ClippedGaussian
 from quorank.privacy.audit.canaries import Audit, Canaries, audit_coins
 from quorank.privacy.audit.reconstruction import AttackedRounds, reconstruction_study
-from quorank.privacy.audit.subtraction import Round, subtraction_attack
-from quorank.privacy.mechanisms.mechanism import Sum
-from quorank.privacy.streams import SECRET_BYTES
 
 Watch = Callable[[int, int], None]
 
 UNBOUNDED = 0.1
 """The norm of a canary's update where privacy sets no bound."""
-
-FEW = 100
-"""Clients of the first cohort in the sum that the attack reads."""
 
 SHOWN_BUDGET = 8.0
 """The whole-run ε of the noise that the attack is shown against, where the run itself had none (δ = 1e-5)."""
@@ -49,7 +43,6 @@ class Replay:
     theta: Doubles  # at half time
     noise: float  # standard deviation on a sum at half time, in the units of an update
     clip: float
-    whole_numbers: bool  # whether releases are
 
 
 def audit_experiment(
@@ -78,9 +71,6 @@ def audit_experiment(
     delta = (claim or {}).get("delta") or 1e-5
     found = audit_coins(replay.canaries.scores(replay.released), replay.canaries.included, delta, confidence)
     result = _verdict(claim, found)
-    if result["claimed"] is not None and privacy.noise_on_sums and replay.whole_numbers:
-        result["subtraction"] = _subtraction(runner, delta, confidence, seed)
-        result["passed"] = result["passed"] and result["subtraction"]["passed"]
     if victims:
         result["reconstruction"] = _reconstruction(experiment, runner, replay, victims)
     return result
@@ -115,8 +105,7 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
             if turn is not None:
                 released[turn] = gathered.total / (weight * length)
             if t == rounds // 2:
-                whole_numbers = simulator.mechanism.unit_of(state.private) != 1.0
-                halfway = Replay(released, canaries, state.theta, gathered.noise, length, whole_numbers)
+                halfway = Replay(released, canaries, state.theta, gathered.noise, length)
             state, _ = federation.round(state, gathered)
             if watch is not None:
                 watch(t + 1, rounds)
@@ -154,48 +143,6 @@ def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
             "refuted": found.epsilon > claim["published_epsilon"],
         }
     return result
-
-
-def _subtraction(runner: Runner, delta: float, confidence: float, seed: int) -> dict[str, Any]:
-    """Attack the first round: read a client's update out of the noisy sum, knowing all other updates."""
-    simulator, state = runner.simulator, runner.simulator.initial()
-    mechanism: Any = simulator.mechanism
-    members = simulator.members(0)
-    cohort = np.arange(simulator.federation.clients) if members is None else members
-    rows: list[Doubles] = []
-    cohort = cohort[:FEW]
-    try:
-        simulator.gather(state, sent=lambda _, updates: rows.append(updates.copy()), members=cohort)
-    finally:
-        simulator.close()
-    releases = np.concatenate(rows)
-    mechanism.release(releases, state.theta, 0, cohort, state.private)
-    victim = int(np.argmax(np.einsum("ij,ij->i", releases, releases)))
-    unit, others = mechanism.unit_of(state.private), np.delete(releases, victim, axis=0).sum(axis=0)
-
-    def noisy(total: Doubles, secret: bytes) -> Sum:
-        found: Sum = replace(mechanism, seed=secret).finish(np.rint(total * unit), 0.0, 0, 0, 0, state.private)
-        return found
-
-    stated = noisy(others / unit, bytes(SECRET_BYTES))
-    known = Round(np.zeros(len(others)), others / unit, releases[victim] / unit, stated.noise)
-    found = subtraction_attack(
-        known, lambda total, secret: noisy(total, secret).total, delta, confidence=confidence, seed=seed
-    )
-    # of this one sum, for one who knows who else is in it: no sampling hides a client
-    allowed = accounting.epsilon(
-        Setting(1, 1, 1), max(stated.noise / stated.sensitivity, accounting.LEAST_NOISE), delta
-    )
-    return {
-        "trials": found.trials,
-        "correct": found.correct,
-        "advantage": found.advantage,
-        "allowed_advantage": math.tanh(allowed / 2.0) + 2.0 * delta / (1.0 + math.exp(allowed)),
-        "lower_bound": found.epsilon,
-        "epsilon": allowed,
-        "horizon": "one round, all other updates known",
-        "passed": found.epsilon <= allowed,
-    }
 
 
 def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, victims: int) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Audits of a run's privacy claim: canaries with a lower bound on ε, noise subtraction, reconstruction of clicks."""
+"""Audits of a run's privacy claim: canaries with a lower bound on ε, reconstruction of clicks from updates."""
