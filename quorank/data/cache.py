@@ -65,7 +65,9 @@ def _read(file: Path) -> RankingData | None:
             # copy on write: the arrays are writable like parsed ones, and the file stays as it is
             mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
         whole = pa.py_buffer(mapped)
-        table = pa.ipc.open_file(pa.BufferReader(whole)).read_all()
+        # a thread of Arrow that frees a Python buffer while the interpreter ends aborts the process
+        options = pa.ipc.IpcReadOptions(use_threads=False)
+        table = pa.ipc.open_file(pa.BufferReader(whole), options=options).read_all()
         table.validate(full=True)
         if (table.schema.metadata or {}).get(b"quorank") != str(FORMAT_VERSION).encode():
             return None

@@ -6,7 +6,6 @@ on some damaged files the library aborts or unpacks a few bytes to gigabytes. Th
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -31,9 +30,10 @@ def parquet_bytes(columns: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(dict(columns)), buffer, compression="zstd")
-    return buffer.getvalue()
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(dict(columns)), sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def read_columns(
