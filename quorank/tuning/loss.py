@@ -28,32 +28,20 @@ BLOCK = 256  # searches whose scores are held at once
 
 
 @kernel
-def hinge_losses(scores: Doubles, offsets: Integers, chosen: Integers, margin: float, out: Doubles) -> None:
-    """E = Σ_{j ≠ i} max(0, f(x_j) + Δ − f(x_i)) of every search, for each column of `scores` (items, m)."""
-    m = scores.shape[1]
-    for s in range(len(chosen)):
-        i = offsets[s] + chosen[s]
-        for k in range(m):
-            out[s, k] = 0.0
-        for j in range(offsets[s], offsets[s + 1]):
-            if j == i:
-                continue
-            for k in range(m):
-                out[s, k] += max(0.0, scores[j, k] + margin - scores[i, k])
+def list_losses(
+    scores: Doubles, offsets: Integers, chosen: Integers, margin: float, relative: bool, out: Doubles
+) -> None:
+    """E = Σ_{j ≠ i} max(0, (f(x_j) − f(x_i))/s + Δ) of every search, for each column of `scores` (items, m).
 
-
-@kernel
-def relative_losses(scores: Doubles, offsets: Integers, chosen: Integers, margin: float, out: Doubles) -> None:
-    """E = Σ_{j ≠ i} max(0, (f(x_j) − f(x_i))/s + δ), s the standard deviation of the scores of the search.
-
-    Where all scores are equal, s is 0 and every other item costs δ.
+    s is 1, or with `relative` the standard deviation of the scores of the search. Where these are all equal, every other
+    item costs Δ.
     """
     m = scores.shape[1]
     mean, spread = np.empty(m), np.empty(m)
     for s in range(len(chosen)):
         first, last = offsets[s], offsets[s + 1]
         i = first + chosen[s]
-        mean[:], spread[:] = 0.0, 0.0
+        mean[:], spread[:], out[s] = 0.0, 0.0, 0.0
         for j in range(first, last):
             for k in range(m):
                 mean[k] += scores[j, k] - scores[i, k]
@@ -61,8 +49,8 @@ def relative_losses(scores: Doubles, offsets: Integers, chosen: Integers, margin
             for k in range(m):
                 spread[k] += (scores[j, k] - scores[i, k] - mean[k] / (last - first)) ** 2
         for k in range(m):
-            spread[k] = 1.0 / np.sqrt(spread[k] / (last - first)) if spread[k] > 0.0 else 0.0
-            out[s, k] = 0.0
+            inverse = 1.0 / np.sqrt(spread[k] / (last - first)) if spread[k] > 0.0 else 0.0
+            spread[k] = inverse if relative else 1.0
         for j in range(first, last):
             if j == i:
                 continue
@@ -92,7 +80,7 @@ def losses(scores: Doubles, items: Any, margin: float, relative: bool = False) -
     """Compute the loss (searches, m) of every search from the scores (m, items) of m weight vectors."""
     by_item = np.ascontiguousarray(scores.T)
     out = np.empty((count_searches(items), by_item.shape[1]))
-    (relative_losses if relative else hinge_losses)(by_item, items.offsets, items.chosen, margin, out)
+    list_losses(by_item, items.offsets, items.chosen, margin, relative, out)
     return out
 
 

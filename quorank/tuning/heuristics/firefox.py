@@ -97,26 +97,6 @@ def _bucket(age: float, weights: Doubles) -> int:
 
 
 @kernel
-def _points(weights: Doubles, items: AgedSuggestions, x: int) -> Any:
-    """Return Σ bucket · bonus of one page, in hundredths; a page without visits counts as visited today."""
-    if items.sampled[x] == 0:
-        return weights[CUTS] * weights[UNVISITED_BOOKMARK if items.bookmarked[x] else UNVISITED_TYPED]
-    total = 0.0
-    extra = weights[BOOKMARK] if items.bookmarked[x] else 0.0
-    for v in range(items.sampled[x]):
-        total += weights[_bucket(items.age[x, v], weights)] * (weights[items.bonus[x, v]] + extra)
-    return total
-
-
-@kernel
-def _scores(weights: Doubles, items: AgedSuggestions, out: Doubles) -> None:
-    for x in range(len(items.visits)):
-        scale = 0.01 * max(items.visits[x], 1) / max(items.sampled[x], 1)
-        for k in range(len(weights)):
-            out[x, k] = scale * _points(weights[k], items, x)
-
-
-@kernel
 def _moved(weights: Doubles, k: int, to: float, age: float) -> Any:
     """Return the weight of the bucket of a visit with cut-off k moved to `to`."""
     before = weights[k]
@@ -130,14 +110,11 @@ def _moved(weights: Doubles, k: int, to: float, age: float) -> Any:
 def _probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggestions, out: Doubles) -> None:
     """out (items, 2·22 + 1): one pass over the visits gives the slope in each weight.
 
-    The score is a staircase in a cut-off: moving it changes the bucket of the visits between its two places.
+    The score is a staircase in a cut-off: moving it changes the bucket of the visits between its two places. A page
+    without visits counts as visited today.
     """
     visits, sampled, bonus, bookmarked = items.visits, items.sampled, items.bonus, items.bookmarked
-    up, down, slope = (
-        np.empty(CUTS),
-        np.empty(CUTS),
-        np.empty(WEIGHTS),
-    )  # points that a moved cut-off adds; others' slopes
+    up, down, slope = np.empty(CUTS), np.empty(CUTS), np.empty(WEIGHTS)  # points that a moved cut-off adds; slopes
     for x in range(len(visits)):
         up[:], down[:], slope[:] = 0.0, 0.0, 0.0
         total = 0.0
@@ -181,7 +158,7 @@ FIREFOX = Heuristic(
         *(Order(later, sooner, by=1.0) for sooner, later in pairwise(_CUT_DAYS)),
         *(Order(newer, older) for newer, older in pairwise(_BUCKET_POINTS)),
     ),
-    *compiled_score(_scores, _probe),
+    *compiled_score(_probe),
 )
 
 
@@ -195,27 +172,19 @@ for _name, _kind in _KIND_NAMES.items():
 
 
 @kernel
-def _sums(items: AgedSuggestions, x: int, half_life: float, out: Doubles) -> None:
-    """out (3,): Σ 2^(−age/half-life) of the visits of each kind; a page without visits counts as bookmarked today."""
-    out[:KINDS] = 0.0
+def _decay_total(weights: Doubles, half_life: float, items: AgedSuggestions, x: int, sums: Doubles) -> Any:
+    """Return Σ weight · sum of one page; sums (3,) are set to Σ 2^(−age/half-life) of its visits of each kind.
+
+    A page without visits counts as bookmarked today.
+    """
+    sums[:KINDS] = 0.0
     if items.sampled[x] == 0:
-        out[HIGH] = 1.0 if items.bookmarked[x] else 0.0
+        sums[HIGH] = 1.0 if items.bookmarked[x] else 0.0
     for v in range(items.sampled[x]):
         kind = _KIND[items.bonus[x, v]]
         if items.bookmarked[x] and kind == MEDIUM:
             kind = HIGH
-        out[kind] += 2.0 ** (-items.age[x, v] / half_life)
-
-
-@kernel
-def _scale(items: AgedSuggestions, x: int) -> Any:
-    return max(items.visits[x], 1) / max(items.sampled[x], 1)
-
-
-@kernel
-def _decay_total(weights: Doubles, half_life: float, items: AgedSuggestions, x: int, sums: Doubles) -> Any:
-    """Return Σ weight · sum of one page, and the sums of its visits by kind in `sums`."""
-    _sums(items, x, half_life, sums)
+        sums[kind] += 2.0 ** (-items.age[x, v] / half_life)
     total = 0.0
     for b in range(KINDS):
         total += weights[b] * sums[b]
@@ -223,19 +192,11 @@ def _decay_total(weights: Doubles, half_life: float, items: AgedSuggestions, x: 
 
 
 @kernel
-def _decay_scores(weights: Doubles, items: AgedSuggestions, out: Doubles) -> None:
-    sums = np.empty(KINDS)
-    for x in range(len(items.visits)):
-        for k in range(len(weights)):
-            out[x, k] = _decay_total(weights[k], weights[k, HALF_LIFE], items, x, sums) * _scale(items, x)
-
-
-@kernel
 def _decay_probe(weights: Doubles, below: Doubles, above: Doubles, items: AgedSuggestions, out: Doubles) -> None:
     """out (items, 2·4 + 1): the score is linear in each weight but the half-life, which needs its sums again."""
     sums, count = np.zeros(KINDS + 1), len(weights)
     for x in range(len(items.visits)):
-        scale = _scale(items, x)
+        scale = max(items.visits[x], 1) / max(items.sampled[x], 1)
         total = _decay_total(weights, weights[HALF_LIFE], items, x, sums)
         fill_linear(weights, below, above, total, sums, scale, out[x])
         out[x, HALF_LIFE] = _decay_total(weights, above[HALF_LIFE], items, x, sums) * scale
@@ -251,5 +212,5 @@ DECAY_FRECENCY = Heuristic(
         Weight("half-life", 30.0, 1.0, 365.0, 1.0, reach=0.2, share=0.1),
     ),
     (Order("high", "medium"), Order("medium", "low")),
-    *compiled_score(_decay_scores, _decay_probe),
+    *compiled_score(_decay_probe),
 )

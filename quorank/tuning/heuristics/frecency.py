@@ -28,27 +28,8 @@ WEIGHTS = BUCKETS + KINDS
 
 
 @kernel
-def _scores(weights: Doubles, items: Suggestions, out: Doubles) -> None:
-    """out (items, m): frecency of every item under each of m weight vectors."""
-    m = len(weights)
-    for x in range(len(items.visits)):
-        for k in range(m):
-            out[x, k] = 0.0
-        if items.sampled[x] == 0:
-            continue
-        scale = items.visits[x] / items.sampled[x]
-        for v in range(items.sampled[x]):
-            b = items.recency[x, v]
-            t = BUCKETS + min(items.type[x, v], KINDS - 1)
-            for k in range(m):
-                out[x, k] += weights[k, b] * weights[k, t]
-        for k in range(m):
-            out[x, k] *= scale
-
-
-@kernel
 def _probe(weights: Doubles, below: Doubles, above: Doubles, items: Suggestions, out: Doubles) -> None:
-    """out (items, 2·9 + 1): the score with one weight moved up, one moved down, and none."""
+    """out (items, 2·9 + 1): frecency of every item with each weight moved up, moved down, and unchanged."""
     slope = np.empty(WEIGHTS)
     for x in range(len(items.visits)):
         slope[:] = 0.0
@@ -72,5 +53,5 @@ FRECENCY = Heuristic(
         *(Weight(f"type.{kind}", shipped, 0.0, 4.0, 0.2) for kind, shipped in _TYPES.items()),
     ),
     tuple(Order(f"recency.{newer}", f"recency.{older}") for newer, older in pairwise(_RECENCY)),
-    *compiled_score(_scores, _probe),
+    *compiled_score(_probe),
 )

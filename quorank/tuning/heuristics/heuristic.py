@@ -206,23 +206,21 @@ def _least_above(smaller: float, by: float) -> float:
     return float(greater)
 
 
-def compiled_score(score: Callable[..., None], probe: Callable[..., None]) -> tuple[Score, Probe]:
-    """Return a score and its probe made of two kernels that fill `out` (items, m); items have a column `visits`.
+def compiled_score(probe: Callable[..., None]) -> tuple[Score, Probe]:
+    """Return the score and the probe that a kernel computes; items have a column `visits`.
 
-    score(weights (m, weights), items, out), probe(weights, below, above, items, out): the weights are the kernel's own.
+    probe(weights, below, above, items, out) fills `out` (items, 2·d + 1); its last column is the score.
     """
-
-    def scores(weights: Doubles, items: Any) -> Doubles:
-        out = np.empty((len(items.visits), len(weights)))
-        score(np.ascontiguousarray(weights), items, out)
-        return out.T
 
     def probed(weights: Doubles, below: Doubles, above: Doubles, items: Any) -> Doubles:
         out = np.empty((len(items.visits), 2 * len(weights) + 1))
         probe(np.array(weights), below, above, items, out)
         return out.T
 
-    return scores, probed
+    def score(weights: Doubles, items: Any) -> Doubles:
+        return np.array([probed(row, row, row, items)[-1] for row in weights])
+
+    return score, probed
 
 
 @kernel
