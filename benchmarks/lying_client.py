@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from secure_sum import measured_sum
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_sum.in_process import secure_sum
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.server import SecureServer
 
@@ -123,9 +123,9 @@ def costs(args: argparse.Namespace) -> None:
         for members in np.array_split(np.arange(args.clients), groups):
             plan: Neighbourhood = neighbours_for(len(members))
             vectors = {int(c): rows[c] for c in members}
-            result = secure_sum(vectors, round_=0, session=b"costs", neighbourhood=plan)
-            sent.append(result.bytes_sent)
-            received.append(sum(result.received.values()))
+            run = measured_sum(vectors, round_=0, session=b"costs", neighbourhood=plan)
+            sent.append(sum(run.sent.values()))
+            received.append(sum(run.received.values()))
         seconds = time.process_time() - started
         kept = f"{np.mean(sent):.0f} bytes sent and {np.mean(received):.0f} received by a client"
         print(f"{args.clients} clients in {groups} sums: {seconds:.2f} CPU seconds, {kept}")

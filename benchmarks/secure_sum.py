@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Neighbourhood, neighbours_for
-from quorank.privacy.secure_sum.in_process import secure_sum
+from quorank.privacy.secure_sum.in_process import SecureSumResult, secure_sum
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, MaskedInput, SecureSumMessage, ShareKeys, UnmaskReply
+
+SENT = {AdvertiseKeys, ShareKeys, MaskedInput, UnmaskReply}
+"""Messages of a client; the others are the server's."""
 
 
 def agreement_seconds(repeats: int = 1000) -> float:
@@ -31,6 +39,52 @@ def agreement_seconds(repeats: int = 1000) -> float:
     return best
 
 
+class Measured(NamedTuple):
+    """Cost of one secure sum."""
+
+    result: SecureSumResult
+    seconds: float  # of all clients and the server, one after the other
+    client_seconds: float
+    sent: dict[str, float]  # mean bytes of each message of a client
+    received: dict[str, float]  # mean bytes of each message of the server
+
+
+def measured_sum(vectors: Mapping[int, np.ndarray], **options: Any) -> Measured:
+    """Run `secure_sum`, with the time of each client's steps and the size of each message."""
+    sizes: dict[type[SecureSumMessage], list[int]] = {}
+    spent = [0.0]
+    encode, decode = SecureSumMessage.to_bytes, SecureSumMessage.from_bytes.__func__
+
+    def timed(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            started = time.perf_counter()
+            result = work(*args)
+            spent[0] += time.perf_counter() - started
+            return result
+
+        return run
+
+    def encoded(message: SecureSumMessage) -> bytes:
+        raw = (timed(encode) if type(message) in SENT else encode)(message)
+        sizes.setdefault(type(message), []).append(len(raw))
+        return raw
+
+    def decoded(kind: type[SecureSumMessage], raw: bytes) -> SecureSumMessage:
+        return (decode if kind in SENT else timed(decode))(kind, raw)
+
+    with ExitStack() as stack:
+        for step in ("__init__", "advertise", "share", "mask", "unmask"):
+            stack.enter_context(mock.patch.object(SecureClient, step, timed(getattr(SecureClient, step))))
+        stack.enter_context(mock.patch.object(SecureSumMessage, "to_bytes", encoded))
+        stack.enter_context(mock.patch.object(SecureSumMessage, "from_bytes", classmethod(decoded)))
+        started = time.perf_counter()
+        result = secure_sum(vectors, **options)
+        seconds = time.perf_counter() - started
+    mean = {kind: float(np.mean(lengths)) for kind, lengths in sizes.items()}
+    sent, received = ({k.WORDS: v for k, v in mean.items() if (k in SENT) == own} for own in (True, False))
+    return Measured(result, seconds, spent[0], sent, received)
+
+
 def figures(
     clients: int = 1000, length: int = 136, repeats: int = 1, neighbourhood: Neighbourhood | None = None
 ) -> dict[str, Any]:
@@ -42,7 +96,7 @@ def figures(
     best, cpu = None, float("inf")
     for round_ in range(repeats):
         started = time.process_time()
-        result = secure_sum(
+        run = measured_sum(
             vectors,
             round_=round_,
             session=b"bench",
@@ -51,11 +105,11 @@ def figures(
             dropped_after=range(leaving, 2 * leaving),
         )
         cpu = min(cpu, time.process_time() - started)
-        assert np.array_equal(result.total, numbers[leaving:].sum(axis=0, dtype=np.uint32))
-        if best is None or result.seconds < best.seconds:
-            best = result
+        assert np.array_equal(run.result.total, numbers[leaving:].sum(axis=0, dtype=np.uint32))
+        if best is None or run.seconds < best.seconds:
+            best = run
     assert best is not None
-    plan = best.neighbourhood
+    plan, bytes_sent = neighbourhood or neighbours_for(clients), sum(best.sent.values())
     agreements = clients * plan.neighbours + (clients - leaving) * plan.masks
     return {
         "clients": clients,
@@ -65,13 +119,13 @@ def figures(
         "masks": plan.masks,
         "seconds": best.seconds,
         "cpu_seconds": cpu,
-        "seconds_server": best.seconds - best.seconds_clients,
-        "milliseconds_per_client": best.seconds_clients / clients * 1e3,
+        "seconds_server": best.seconds - best.client_seconds,
+        "milliseconds_per_client": best.client_seconds / clients * 1e3,
         "ratio_to_key_agreements": cpu / (agreements * agreement_seconds()),
-        "bytes_sent_per_client": best.bytes_sent,
+        "bytes_sent_per_client": bytes_sent,
         "bytes_received_per_client": sum(best.received.values()),
         "bytes_by_message": {**best.sent, **best.received},
-        "ratio_to_plain_float32_update": best.bytes_sent / (4 * length),
+        "ratio_to_plain_float32_update": bytes_sent / (4 * length),
     }
 
 

@@ -41,7 +41,6 @@ class SharedStatistics:
 
     hashing: Hashing
     totals: dict[str, Integers] = field(repr=False)  # field → its two tables and scalars
-    bytes_sent: float  # by each party, in the secure sum
     epsilon: float | None = None  # ε of one occurrence; None: no noise
     _known: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, repr=False)
 
@@ -90,11 +89,11 @@ def party_vector(party: Holding, hashing: Hashing, epsilon: float | None, stream
     return np.concatenate(parts).astype(np.uint32)
 
 
-def read_total(total: Uint32s, hashing: Hashing, epsilon: float | None, bytes_sent: float = 0.0) -> SharedStatistics:
+def read_total(total: Uint32s, hashing: Hashing, epsilon: float | None) -> SharedStatistics:
     """Return the statistics in the sum of all parties' vectors."""
     signed = total.astype(np.uint32).view(np.int32).astype(np.int64)
     by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
-    return SharedStatistics(hashing, by_field, bytes_sent, epsilon)
+    return SharedStatistics(hashing, by_field, epsilon)
 
 
 def seeded_statistics_noise(seed: int, party: int) -> Streams:
@@ -113,7 +112,7 @@ def share_statistics(
     if len(parties) < 2:
         return read_total(vectors[0], hashing, epsilon)
     summed = secure_sum(vectors, round_=0, session=b"statistics")
-    return read_total(summed.total, hashing, epsilon, summed.bytes_sent)
+    return read_total(summed.total, hashing, epsilon)
 
 
 def exact_statistics(parties: Sequence[Holding]) -> Statistics:
