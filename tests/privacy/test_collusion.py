@@ -22,13 +22,19 @@ from quorank.protocol.secure_identity import GuardedClient
 LENGTH = 3
 
 
-def exchange_keys(server: SecureServer, clients: dict[int, GuardedClient]) -> None:
-    """Play the phases of keys and of shares."""
+def pinned_clients(server: SecureServer, n: int, least: int) -> dict[int, GuardedClient]:
+    """Return clients that have pinned each other's identities, after the phases of keys and of shares."""
+    identities = {c: MemberKey(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
+    clients = {}
+    for c, identity in identities.items():
+        clients[c] = GuardedClient(SecureClient(c, OCCASION, server.neighbourhood), identity, least)
+        clients[c].pinned = {other: known.public for other, known in identities.items()}
     signed = {c: client.advertise() for c, client in clients.items()}
     for one in signed.values():
         server.receive_keys(one.keys)
     for c, keys in server.key_lists().items():
         server.receive_shares(clients[c].share(keys, [signed[other] for other, _ in keys.neighbours]))
+    return clients
 
 
 class LyingServer:
@@ -38,14 +44,9 @@ class LyingServer:
     """
 
     def __init__(self, n: int, plan: Neighbourhood, least: int, colluders: set[int]) -> None:
-        identities = {c: MemberKey(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
-        pinned = {c: identity.public for c, identity in identities.items()}
         self.rows, self.plan, self.colluders = rows_for(range(n), LENGTH), plan, colluders
         self.server = SecureServer(OCCASION, LENGTH, plan)
-        self.clients = {
-            c: GuardedClient(SecureClient(c, OCCASION, plan), identities[c], least, pinned) for c in range(n)
-        }
-        exchange_keys(self.server, self.clients)
+        self.clients = pinned_clients(self.server, n, least)
         self.masked = {
             c: self.clients[c].mask(delivery, self.rows[c]) for c, delivery in self.server.deliveries().items()
         }
@@ -200,13 +201,9 @@ def test_a_server_cannot_cut_a_cohort_by_withholding_shares() -> None:
 
     Clients mask with all who are said to have shared, and sign who that is: two halves sign different things.
     """
-    n, plan = 10, Neighbourhood(9, 6, 9)
-    rows = rows_for(range(n), LENGTH)
-    identities = {c: MemberKey(struct.pack("<8I", *[c + 1] * 8)) for c in range(n)}
-    pinned = {c: identity.public for c, identity in identities.items()}
-    server = SecureServer(OCCASION, LENGTH, plan)
-    clients = {c: GuardedClient(SecureClient(c, OCCASION, plan), identities[c], n, pinned) for c in range(n)}
-    exchange_keys(server, clients)
+    n, rows = 10, rows_for(range(10), LENGTH)
+    server = SecureServer(OCCASION, LENGTH, Neighbourhood(9, 6, 9))
+    clients = pinned_clients(server, n, n)
     some = set(range(6))  # as many as the threshold, fewer than all who must be in a sum
     for c, delivery in server.deliveries().items():
         if c in some:

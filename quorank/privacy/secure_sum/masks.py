@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
@@ -27,7 +26,6 @@ COMMITMENT = 16  # bytes of a commitment to a share
 COMMITMENTS = 2 * COMMITMENT  # to the two shares of a holder
 MOST_CLIENTS = 2**31
 _PLACE = struct.Struct("<III")
-_SHA256 = hashes.SHA256()
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,7 @@ class Occasion:
     @cached_property
     def tag(self) -> bytes:
         """Tag of the session on messages, 16 bytes."""
-        digest = hashes.Hash(_SHA256)
-        digest.update(self.session)
-        return digest.finalize()[:16]
+        return hashlib.sha256(self.session).digest()[:16]
 
     def seed(self, secret: bytes, purpose: bytes, first: int, second: int) -> bytes:
         """Derive a seed for one purpose of one pair (or of one client, then named twice) in this round: keyed BLAKE2b."""

@@ -43,7 +43,6 @@ class SecureServer:
     """
 
     def __init__(self, occasion: Occasion, length: int, neighbourhood: Neighbourhood | None = None) -> None:
-        require(length >= 1, "secure-sum.shape", f"a secure sum needs at least one number a client, got {length}")
         self.occasion, self.length, self.neighbourhood = occasion, length, neighbourhood
         self._phase = "keys"
         self._keys: dict[int, AdvertiseKeys] = {}

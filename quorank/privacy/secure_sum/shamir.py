@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from quorank.errors import require
 from quorank.kernels.arrays import Uint64s
 from quorank.kernels.compiled import kernel
 
@@ -24,9 +23,14 @@ _LOWEST = np.uint64(0x0101010101010101)
 
 
 def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[[int], bytes]) -> list[bytes]:
-    """Return the shares of `secret`, a multiple of 8 bytes, for the places 1 … holders; `entropy(n)` draws n bytes."""
-    sentence = f"a secret is shared with 1 ≤ threshold ≤ holders ≤ {MOST_HOLDERS}, got {threshold} of {holders}"
-    require(1 <= threshold <= holders <= MOST_HOLDERS, "secure-sum.threshold", sentence)
+    """Return the shares of a secret for the places 1 … holders.
+
+    Args:
+        secret: Multiple of 8 bytes.
+        threshold: t, number of shares that give the secret, at most `holders`.
+        holders: Number of shares, at most `MOST_HOLDERS`.
+        entropy: Source of random bytes.
+    """
     size = len(secret)
     coefficients = np.frombuffer(secret + entropy((threshold - 1) * size), dtype=np.uint64)
     shares = np.empty((holders, size // 8), dtype=np.uint64)
@@ -36,13 +40,8 @@ def split_secret(secret: bytes, threshold: int, holders: int, entropy: Callable[
 
 
 def join_shares(shares: Sequence[bytes], places: Sequence[int]) -> bytes:
-    """Return the secret from exactly `threshold` shares and the places at which they stand."""
-    apart = len(shares) == len(places) == len(set(places)) > 0 and all(1 <= p <= MOST_HOLDERS for p in places)
-    sentence = f"each share needs a distinct place from 1 to {MOST_HOLDERS}, got {list(places)}"
-    require(apart, "secure-sum.shares", sentence)
+    """Return the secret of exactly `threshold` shares of equal length, given their distinct places."""
     size = len(shares[0])
-    alike = size > 0 and size % 8 == 0 and all(len(share) == size for share in shares)
-    require(alike, "secure-sum.shares", "all shares of a secret have the same length, a multiple of 8 bytes")
     words = np.frombuffer(b"".join(shares), dtype=np.uint64).reshape(len(shares), size // 8)
     secret = np.zeros(size // 8, dtype=np.uint64)
     _interpolate(np.asarray(places, dtype=np.uint64), words, secret)
