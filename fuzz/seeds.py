@@ -42,7 +42,7 @@ from quorank.export import TARGETS
 from quorank.export.directory import files_of
 from quorank.federation.reply import Reply, Task, encode_reply, encode_task
 from quorank.federation.rounds import Report, State
-from quorank.federation.storage import CoordinatorCheckpoint, Journal
+from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.files import codec as files_codec
 from quorank.member.private_store import PrivateStore
 from quorank.privacy.secure_sum.masks import COMMITMENTS, SEALED
@@ -623,7 +623,7 @@ def runs(folder: Path) -> Seeds:
     yield "unlearning-note", "deep", b"[" * 2_000
 
 
-def federations(folder: Path) -> Seeds:
+def federations() -> Seeds:
     theta = np.linspace(-1.0, 1.0, 5)
     reply = encode_reply(Reply("run", 3, 7, theta, 4, True, (0.5, 0.25, 0.0)))
     yield "wire-task", "valid", encode_task(Task("run", 3, theta, {"clip": np.array([0.5])}, (1, 2)))
@@ -645,11 +645,7 @@ def federations(folder: Path) -> Seeds:
     saved = CoordinatorCheckpoint(
         State(1, theta, {"m": theta}, {"clip": np.array([1.0])}), "run", [report], {"reply.late": 2}
     )
-    saved.write(folder / "checkpoint")
-    yield "coordinator-checkpoint", "valid", (folder / "checkpoint").read_bytes()
-    Journal(folder / "journal").append([reply, reply])
-    yield "journal", "valid", (folder / "journal").read_bytes()
-    yield "journal", "cut-off", (folder / "journal").read_bytes()[:-5]
+    yield "coordinator-checkpoint", "valid", saved.to_bytes()
 
 
 def secure_sums() -> Seeds:
@@ -849,7 +845,6 @@ def stores(folder: Path) -> Seeds:
     with device.transaction():
         device.set_consent(True, 5.0)
         device.set_personal(np.array([0.5, 0.25]))
-        device.keep("run", 1, np.array([0.5, 1.5], np.float32))
     device.close()
     yield "device-store", "valid", _database(folder / "device" / "device.sqlite")
     store = SiloStore(folder / "party", "party")
@@ -1172,7 +1167,7 @@ def all_seeds() -> Seeds:
         yield from texts()
         yield from experiments()
         yield from runs(folder)
-        yield from federations(folder)
+        yield from federations()
         yield from secure_sums()
         yield from silos(folder)
         yield from networks(folder)

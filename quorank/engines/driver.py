@@ -252,7 +252,7 @@ class Replies(Exchange):
         return encode_task(replace(self.task, clients=tuple(clients)))
 
     def hand_in(self, clients: Sequence[int], content: bytes) -> str | None:
-        verdicts = self.coordinator.receive_many(frames.unpack(content))
+        verdicts = [self.coordinator.receive(reply) for reply in frames.unpack(content)]
         return next((verdict.reason for verdict in verdicts if not verdict.accepted), None)
 
 

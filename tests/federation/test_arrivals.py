@@ -12,6 +12,7 @@ from chance import assert_follows
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
+from round_storage import MemoryStorage
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
@@ -20,7 +21,6 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.reply import decode_task, encode_reply, encode_task
 from quorank.federation.rules import Median
-from quorank.federation.storage import CHECKPOINT, CoordinatorCheckpoint, DirectoryStorage
 from quorank.learning import Simulation
 from quorank.privacy import ClippedGaussian, NoPrivacy, Signs
 from quorank.privacy.setting import Turns
@@ -154,9 +154,9 @@ def simulator_of(federation, collection, **how) -> Simulator:
     return Simulator(federation, simulation, rounds=ROUNDS, **how)
 
 
-def coordinator_of(simulator, folder=None, **options) -> Coordinator:
+def coordinator_of(simulator, **options) -> Coordinator:
     start = simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds
-    return Coordinator(*start, seed=SEED, storage=folder and DirectoryStorage(folder), **options)
+    return Coordinator(*start, seed=SEED, **options)
 
 
 def in_process(simulator):
@@ -178,9 +178,7 @@ def same(a, b) -> bool:
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)
-def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_killed(
-    name, tiny_collection, tmp_path
-) -> None:
+def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_killed(name, tiny_collection) -> None:
     """Driven as a run on a network is: those are asked whom the simulator draws. Or open: the same clients come."""
     simulator = simulator_of(FEDERATIONS[name], tiny_collection)
     expected = in_process(simulator)
@@ -188,27 +186,19 @@ def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_ki
         in_process(simulator_of(FEDERATIONS[name], tiny_collection, threads=3)), expected
     )
     for enrolled in (None, range(CLIENTS)):
-        folder = tmp_path / f"{enrolled}"
-        folder.mkdir()
-        order, late = np.random.default_rng(0), [0.0]
-
-        def new(folder=folder, enrolled=enrolled, late=late) -> Coordinator:
-            return coordinator_of(simulator, folder, enrolled=enrolled, clock=lambda: late[0])
-
-        coordinator = new()
+        order, late, storage = np.random.default_rng(0), [0.0], MemoryStorage()
+        coordinator = coordinator_of(simulator, enrolled=enrolled, clock=lambda late=late: late[0], storage=storage)
         while not coordinator.done:
             come = simulator.members(coordinator.state.round, coordinator.state.turns)
             sent = sent_by(simulator, coordinator, come)
             assert coordinator.cohort == (frozenset(come.tolist()) if enrolled is None else frozenset())
-            for count, at in enumerate(order.permutation(len(sent))):
+            for at in order.permutation(len(sent)):
                 assert not coordinator.is_complete()
                 assert coordinator.receive(sent[at]).accepted
-                if count == 1:  # the process is gone; what it accepted is in the journal, whose turn it was on disk
-                    coordinator = new()
-                    coordinator.plan()
             late[0] += 121.0  # the round's two minutes are over
             assert coordinator.is_complete()
             coordinator.advance()
+            coordinator = replace(coordinator, reports=[])  # a new process, that finds the checkpoint
         assert same(coordinator.state, expected)
         assert not coordinator.refused
 
@@ -225,7 +215,7 @@ def codes(verdicts) -> list[str]:
 def test_a_round_takes_so_many_and_no_more_also_of_those_that_came_together(tiny_collection) -> None:
     simulator, coordinator = small(tiny_collection, privacy=ClippedGaussian(epsilon=100.0, clip=0.1))
     sent = sent_by(simulator, coordinator, range(CLIENTS))
-    found = coordinator.receive_many([*sent[:4], sent[2], *sent[4:9], sent[0]])
+    found = [coordinator.receive(reply) for reply in (*sent[:4], sent[2], *sent[4:9], sent[0])]
     assert codes(found) == ["", "", "", "", "reply.replayed", "", "", *["reply.round-full"] * 3, "reply.replayed"]
     assert codes([coordinator.receive(sent[12])]) == ["reply.round-full"]
     report = coordinator.advance()
@@ -247,15 +237,15 @@ def test_fewer_than_enough_end_a_round_when_its_time_is_over_and_the_least_have_
     assert coordinator.receive(alone).accepted and not coordinator.is_complete(), "one is fewer than the least"
     sooner = small(tiny_collection, clock=lambda: clock[0], limits=RoundLimits(deadline=10.0))[1]
     sooner.plan()
-    sooner.receive_many([first, second])
+    assert sooner.receive(first).accepted and sooner.receive(second).accepted
     clock[0] += 10.0
     assert sooner.is_complete(), "an operator may end rounds sooner"
 
 
-def test_a_client_rests_and_takes_part_no_oftener_than_it_may(tiny_collection, tmp_path) -> None:
+def test_a_client_rests_and_takes_part_no_oftener_than_it_may(tiny_collection) -> None:
     part = replace(PART, enough=2, least=1, most=2, rest=2)
-    simulator, coordinator = small(tiny_collection, part, folder=tmp_path)
-    seen = []
+    storage, seen = MemoryStorage(), []
+    simulator, coordinator = small(tiny_collection, part, storage=storage)
     while not coordinator.done:
         others = 2 + coordinator.state.round
         eager, other = sent_by(simulator, coordinator, [1, others])
@@ -265,7 +255,7 @@ def test_a_client_rests_and_takes_part_no_oftener_than_it_may(tiny_collection, t
             (third,) = sent_by(simulator, coordinator, [others + 6])
             assert coordinator.receive(third).accepted
         coordinator.advance()
-        coordinator = coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))  # all of it is on disk
+        coordinator = coordinator_of(simulator, storage=storage, enrolled=range(CLIENTS))  # all of it is stored
     assert seen == ["", "reply.resting", "reply.resting", "", "reply.too-often", "reply.too-often"]
     assert coordinator.state.turns.of(1) == (2, 3)
 
@@ -274,7 +264,7 @@ def test_the_fleet_may_grow_and_whoever_is_not_enrolled_is_refused(tiny_collecti
     enrolled = {0, 1, 2}
     simulator, coordinator = small(tiny_collection, replace(PART, enough=2), enrolled=enrolled)
     first, stranger = sent_by(simulator, coordinator, [0, 5000])
-    assert codes(coordinator.receive_many([first, stranger])) == ["", "reply.not-in-cohort"]
+    assert codes(map(coordinator.receive, (first, stranger))) == ["", "reply.not-in-cohort"]
     enrolled.add(5000)
     assert coordinator.receive(stranger).accepted
     coordinator.advance()
@@ -283,23 +273,21 @@ def test_the_fleet_may_grow_and_whoever_is_not_enrolled_is_refused(tiny_collecti
     assert coordinator.receive(again).code == "reply.resting"
 
 
-def test_a_checkpoint_with_turns_that_were_not_taken_is_refused(tiny_collection, tmp_path) -> None:
-    simulator, coordinator = small(tiny_collection, folder=tmp_path)
-    coordinator.receive_many(sent_by(simulator, coordinator, range(6)))
+def test_a_checkpoint_with_turns_that_were_not_taken_is_refused(tiny_collection) -> None:
+    storage = MemoryStorage()
+    simulator, coordinator = small(tiny_collection, storage=storage)
+    assert all(coordinator.receive(reply).accepted for reply in sent_by(simulator, coordinator, range(6)))
     coordinator.advance()
-    saved = CoordinatorCheckpoint.read(tmp_path / CHECKPOINT)
+    saved = storage.load()
     taken = saved.state.turns
-    assert taken is not None and taken.times.sum() == 6
-    for times, last in (
-        (taken.times[:-1], taken.last),
-        (taken.times - 1, taken.last),
-        (taken.times, taken.last + 1),
-        (taken.times + 1, taken.last),
+    assert taken.times.sum() == 6
+    for turns in (
+        TurnsTaken(taken.times[:-1], taken.last),
+        TurnsTaken(taken.times - 1, taken.last),
+        TurnsTaken(taken.times, taken.last + 1),
+        TurnsTaken(taken.times + 1, taken.last),
+        None,
     ):
-        state = replace(saved.state, turns=TurnsTaken(times, last))
-        saved._replace(state=state).write(tmp_path / CHECKPOINT)
+        storage.save(saved._replace(state=replace(saved.state, turns=turns)))
         with refused("file.damaged"):
-            coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))
-    saved._replace(state=replace(saved.state, turns=None)).write(tmp_path / CHECKPOINT)
-    with refused("file.damaged"):
-        coordinator_of(simulator, tmp_path, enrolled=range(CLIENTS))
+            coordinator_of(simulator, storage=storage, enrolled=range(CLIENTS))

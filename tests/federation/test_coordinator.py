@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import errno
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refused
+from round_storage import MemoryStorage
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Federation, Sampled, storage
+from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply, encode_task
 from quorank.federation.rules import Krum, Median
-from quorank.federation.storage import CHECKPOINT, JOURNAL, DirectoryStorage
 from quorank.learning import Evolution, Simulation
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import Linear
@@ -43,14 +42,14 @@ def simulator_of(federation, collection, rounds=ROUNDS) -> Simulator:
     return Simulator(federation, simulation, rounds=rounds)
 
 
-def coordinator_of(simulator, folder=None, limits=None, **options) -> Coordinator:
+def coordinator_of(simulator, storage=None, limits=None, **options) -> Coordinator:
     return Coordinator(
         simulator.federation,
         simulator.mechanism,
         simulator.initial(),
         simulator.rounds,
         seed=3,
-        storage=folder and DirectoryStorage(folder),
+        storage=storage,
         limits=limits or RoundLimits(),
         **options,
     )
@@ -72,45 +71,25 @@ def in_process(simulator):
 
 
 @pytest.mark.parametrize("name", FEDERATIONS)
-def test_replies_in_any_order_come_to_the_simulator_s_bits(name, tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(FEDERATIONS[name], tiny_collection)
+def test_replies_in_any_order_come_to_the_simulator_s_bits(name, tiny_collection) -> None:
+    simulator, storage = simulator_of(FEDERATIONS[name], tiny_collection), MemoryStorage()
     expected, reports = in_process(simulator)
-    coordinator = coordinator_of(simulator, tmp_path)
+    coordinator = coordinator_of(simulator, storage)
     order = np.random.default_rng(0)
     while not coordinator.done:
         sent = answers(simulator, coordinator)
+        assert coordinator.receive(sent[-1]).accepted
+        coordinator = coordinator_of(simulator, storage)  # killed here: the unfinished round begins again
+        coordinator.plan()
         for at in order.permutation(len(sent)):
             assert not coordinator.is_complete()
             assert coordinator.receive(sent[at]).accepted
         assert not coordinator.waiting
         coordinator.advance()
-        # a new process each round: all that is carried is on disk
-        coordinator = coordinator_of(simulator, tmp_path)
+        coordinator = coordinator_of(simulator, storage)  # and here
     assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
     assert repr(coordinator.reports) == repr(reports)
     assert not coordinator.refused
-
-
-def test_killed_at_any_moment_it_goes_on_to_the_same_bits(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
-    expected, _ = in_process(simulator)
-    coordinator, taken = coordinator_of(simulator, tmp_path / "a"), 0
-    (tmp_path / "a").mkdir()
-    while not coordinator.done:
-        for reply in answers(simulator, coordinator):
-            if taken % 5 == 4:  # the process is gone; what it accepted is in the journal
-                before = coordinator.accepted_count, coordinator.waiting
-                coordinator = coordinator_of(simulator, tmp_path / "a")
-                coordinator.plan()
-                assert (coordinator.accepted_count, coordinator.waiting) == before
-            assert coordinator.receive(reply).accepted
-            taken += 1
-        old = (tmp_path / "a" / JOURNAL).read_bytes()
-        coordinator.advance()
-        (tmp_path / "a" / JOURNAL).write_bytes(old)  # killed between checkpoint and clearing the journal
-        coordinator = coordinator_of(simulator, tmp_path / "a")
-        assert coordinator.accepted_count == 0
-    assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
 
 
 def broken(reply: Reply, **changes) -> bytes:
@@ -132,12 +111,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_false_reply_is_refused_and_changes_nothing(what, tiny_collection, tmp_path) -> None:
+def test_a_false_reply_is_refused_and_changes_nothing(what, tiny_collection) -> None:
     changes, code = REFUSED[what]
     simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
     if "release" in changes and len(changes["release"]) == 46:
         changes = {"release": np.full(simulator.simulation.parameters, changes["release"][0])}
-    coordinator = coordinator_of(simulator, tmp_path)
+    coordinator = coordinator_of(simulator)
     honest = [decode_reply(content) for content in answers(simulator, coordinator)]
     verdict = coordinator.receive(broken(honest[0], **changes))
     assert not verdict.accepted and verdict.code == code
@@ -203,46 +182,40 @@ def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collectio
     assert coordinator.is_complete()  # three quarters, long before the deadline
 
 
-def test_a_full_disk_changes_nothing(tiny_collection, tmp_path, monkeypatch) -> None:
+class FullDisk(MemoryStorage):
+    def save(self, saved) -> None:
+        raise OSError("No space left on device")
+
+
+def test_a_full_disk_changes_nothing(tiny_collection) -> None:
     simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
     expected, _ = in_process(simulator)
-    coordinator = coordinator_of(simulator, tmp_path)
+    coordinator = coordinator_of(simulator, FullDisk())
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_arrays", full)
-        with pytest.raises(OSError, match="No space left"):
-            coordinator.advance()
-    assert coordinator.state.round == 0
-    assert not (tmp_path / CHECKPOINT).exists()
-    assert coordinator_of(simulator, tmp_path).accepted_count == CLIENTS
+    with pytest.raises(OSError, match="No space left"):
+        coordinator.advance()
+    assert (coordinator.state.round, coordinator.accepted_count) == (0, CLIENTS)
+    coordinator.storage = MemoryStorage()
+    coordinator.advance()
     while not coordinator.done:
-        if coordinator.open:
-            coordinator.advance()
-        else:
-            for reply in answers(simulator, coordinator):
-                coordinator.receive(reply)
+        for reply in answers(simulator, coordinator):
+            coordinator.receive(reply)
+        coordinator.advance()
     assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
 
 
-def test_another_run_or_damage_is_refused(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
-    coordinator = coordinator_of(simulator, tmp_path)
+def test_another_run_or_damage_is_refused(tiny_collection) -> None:
+    simulator, storage = simulator_of(FEDERATIONS["plain"], tiny_collection), MemoryStorage()
+    coordinator = coordinator_of(simulator, storage)
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
     coordinator.advance()
-    with pytest.raises(BadInput, match="of another run"):
-        coordinator_of(simulator, tmp_path, run="other")
-    shutil.copytree(tmp_path, tmp_path / "copy")
-    content = bytearray((tmp_path / "copy" / CHECKPOINT).read_bytes())
-    content[100] ^= 255
-    (tmp_path / "copy" / CHECKPOINT).write_bytes(content)
-    with pytest.raises(BadInput, match="damaged"):
-        coordinator_of(simulator, tmp_path / "copy")
+    with refused("checkpoint.other-run"):
+        coordinator_of(simulator, storage, run="other")
+    storage.saved = storage.saved[:100] + bytes([storage.saved[100] ^ 255]) + storage.saved[101:]
+    with refused("file.damaged"):
+        coordinator_of(simulator, storage)
 
 
 REPLY = Reply("run", 3, 7, np.arange(5.0), 4, True, (0.5, 1.0, 2.0))
@@ -264,11 +237,11 @@ def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> N
 
 
 @pytest.mark.parametrize("server", [servers.Add(1.0, 3.0), servers.Momentum()])
-def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_collection, tmp_path) -> None:
+def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_collection) -> None:
     """The next round is that of a coordinator which begins with this ranker, and a restart knows nothing else either."""
     federation = Federation(CLIENTS, 3, server=server)
-    simulator = simulator_of(federation, tiny_collection)
-    coordinator = coordinator_of(simulator, tmp_path)
+    simulator, storage = simulator_of(federation, tiny_collection), MemoryStorage()
+    coordinator = coordinator_of(simulator, storage)
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
     other = np.linspace(-1.0, 1.0, len(coordinator.state.theta))
@@ -278,8 +251,7 @@ def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_co
     with pytest.raises(BadInput, match="another shape"):
         coordinator.replace_ranker(other[1:])
     coordinator.replace_ranker(other)
-    assert not (tmp_path / JOURNAL).exists()
-    for one in (coordinator, coordinator_of(simulator, tmp_path)):
+    for one in (coordinator, coordinator_of(simulator, storage)):
         assert one.state.round == 1 and np.array_equal(one.state.theta, other)
         assert np.array_equal(one.ranker, other)
         fresh = server.start(len(other)) | ({"average": other} if "average" in one.state.memory else {})

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.federation.storage import Journal
 from quorank.files.atomic import write_whole
 from quorank.files.npz import write_arrays
 from quorank.protocol.certificates import write_private
@@ -56,12 +55,7 @@ def note(path: Path) -> None:
     write_whole(path, "a note", durable=True)
 
 
-def journal(path: Path) -> None:
-    Journal(path).append([b"one", b"two"])
-    Journal(path).append([b"three"])
-
-
-@pytest.mark.parametrize("write", [checkpoint, secret, note, journal])
+@pytest.mark.parametrize("write", [checkpoint, secret, note])
 def test_it_survives(write, disk, tmp_path) -> None:
     write(tmp_path / "file")
     assert disk(tmp_path / "file")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
 from memory_transport import MemoryTransport
+from round_storage import MemoryStorage
 
 from quorank.engines.driver import ANSWER_SECONDS, Driver, several, single
 from quorank.engines.engine import SharedNodes
@@ -16,7 +17,6 @@ from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rules import Median
-from quorank.federation.storage import BEGUN, DirectoryStorage
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum
@@ -248,19 +248,12 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
     """Its devices would refuse to begin it again, since each takes part in a round once."""
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=PRIVACIES["no noise"]))
     devices = devices_of(simulator, tmp_path / "devices")
-    folder = tmp_path / "coordinator"
-    folder.mkdir()
+    storage = MemoryStorage()
 
     def made() -> Coordinator:
         start = simulator.initial()
         return Coordinator(
-            simulator.federation,
-            simulator.mechanism,
-            start,
-            4,
-            seed=SEED,
-            storage=DirectoryStorage(folder),
-            clock=Ticks(),
+            simulator.federation, simulator.mechanism, start, 4, seed=SEED, storage=storage, clock=Ticks()
         )
 
     asked = []
@@ -272,7 +265,7 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
     network = devices_network(simulator, devices)
     with pytest.raises(Interrupted):  # in place of the kill: nothing was written since the round began
         driver_of(network, MemberNodes(), stop=shot).round(made())
-    assert (folder / BEGUN).read_text() == "0"
+    assert storage.begun == 0
     coordinator = made()
     driver = driver_of(network, MemberNodes())
     assert driver.round(coordinator).participants == 0

@@ -14,7 +14,6 @@ from quorank.engines.driver import Driver
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator, RoundLimits
-from quorank.federation.storage import DirectoryStorage
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.membership import ClientPins
 from quorank.member.private_store import PrivateStore
@@ -59,14 +58,14 @@ def accepted(pins: ClientPins, claims, least: int = 3) -> bool:
 
 def test_who_is_met_first_is_pinned_and_stays_so(store, tmp_path, caplog) -> None:
     pins = pins_of(store)
-    assert accepted(pins, {c: CLAIMS[c] for c in (0, 1)}, least=2) and dict(pins).keys() == {"0", "1"}
+    assert accepted(pins, {c: CLAIMS[c] for c in (0, 1)}, least=2) and pins.known.keys() == {"0", "1"}
     assert accepted(pins, CLAIMS)
-    assert dict(pins_of(store)) == named(CLAIMS), "it is in the private file"
+    assert pins_of(store).known == named(CLAIMS), "it is in the private file"
     with caplog.at_level(logging.WARNING):
         assert not accepted(pins, CLAIMS | {2: key(99)})
     assert "clients 2 have another identity than before" in caplog.text
     assert key(99).hex() not in caplog.text
-    assert dict(pins) == named(CLAIMS), "the false one was not taken"
+    assert pins.known == named(CLAIMS), "the false one was not taken"
     assert accepted(pins, CLAIMS)
 
 
@@ -83,7 +82,7 @@ def test_who_is_met_first_is_pinned_and_stays_so(store, tmp_path, caplog) -> Non
 def test_claims_that_are_refused(store, claims, sentence) -> None:
     with pytest.raises(BadInput, match=sentence):
         pins_of(store).accept(0, key(10), 3, claims)
-    assert len(pins_of(store)) == 0
+    assert pins_of(store).known == {}
 
 
 def test_a_sum_of_which_two_lists_could_be_signed_is_refused(store) -> None:
@@ -117,7 +116,6 @@ class Network:
         federation = Federation(MEMBERS, 3, privacy=SecureSum(clip=0.05, dropouts=0.3))
         self.simulator, self.folder = simulator_of(collection, federation), folder
         self.devices = {c: self.device(c, folder / str(c)) for c in range(MEMBERS)}
-        (folder / "coordinator").mkdir()
         self.coordinator = Coordinator(
             federation,
             self.simulator.mechanism,
@@ -125,7 +123,6 @@ class Network:
             4,
             seed=SEED,
             limits=RoundLimits(minimum_fraction=0.5, deadline=60.0),
-            storage=DirectoryStorage(folder / "coordinator"),
         )
         self.names = {c: f"{c}" for c in range(MEMBERS)}
         self.memory = MemoryTransport(self.answer, list(self.names.values()))
@@ -164,7 +161,7 @@ def test_identities_are_pinned(network) -> None:
         assert network.driver.round(network.coordinator).participants == MEMBERS
     everyone = {client: public(device) for client, device in network.devices.items()}
     for device in network.devices.values():
-        assert dict(device.pins) == named(everyone)
+        assert device.pins.known == named(everyone)
 
 
 def test_the_coordinator_takes_no_other_identity_than_the_enrolled_one(network) -> None:

@@ -14,9 +14,10 @@ the round is open may still answer it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,6 @@ from quorank.privacy.mechanisms.integer_sums import secure_sums
 from quorank.protocol.keys import MemberKey, task_content
 from quorank.protocol.messages import Kind, Publication
 from quorank.protocol.transport import MailTransport, MemberNodes, Message
-from quorank.service.intake.intake import LIMITS
 from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore
 
 BATCH = 2000
@@ -58,10 +58,10 @@ def next_seconds(members: int, deadline: float, soonest: float = 1.0) -> float:
 
 
 def signed_task(
-    key: MemberKey, kind: Kind, run: str, round_: int, content: bytes, wait: float, asked: bytes = b"", **limits: int
+    key: MemberKey, kind: Kind, run: str, round_: int, content: bytes, wait: float, **limits: Any
 ) -> Publication:
     """Return a task signed by the service's key."""
-    return Publication(kind, run, round_, content, key.sign(task_content(kind, content)), wait, asked=asked, **limits)
+    return Publication(kind, run, round_, content, key.sign(task_content(kind, content)), wait, **limits)
 
 
 def cohort_bytes(clients: Sequence[int] | frozenset[int]) -> bytes:
@@ -80,7 +80,10 @@ def enrolled_keys(store: SqlStore) -> dict[int, bytes]:
 
 
 class KeptInStore:
-    """Checkpoints of a coordinator as documents `NAME` and `NAME secure`; committed replies are its journal."""
+    """Checkpoints of a coordinator as documents `NAME` and `NAME secure`.
+
+    Replies are committed before they are taken in, and deleted with the checkpoint of their round.
+    """
 
     where = "the service's store"
 
@@ -94,13 +97,6 @@ class KeptInStore:
         content = self.store.document(self.name)
         return None if content is None else CoordinatorCheckpoint.parse(content, self.where)
 
-    def accepted(self) -> Iterable[bytes]:
-        """Return nothing: the holder reads the open round's replies again, with their members."""
-        return ()
-
-    def append(self, replies: Sequence[Reply]) -> None:
-        """Do nothing: replies are committed before they are taken in."""
-
     def save(self, saved: CoordinatorCheckpoint) -> None:
         publication, beside = self.following(saved.state)
         documents = {self.name: saved.to_bytes(), **beside}
@@ -109,9 +105,6 @@ class KeptInStore:
             self.store.keep(documents, finished)
         else:
             self.store.publish(publication, documents, finished)
-
-    def clear(self) -> None:
-        """Do nothing: replies are deleted with the checkpoint of their round."""
 
     def begin(self, round_: int) -> bool:
         name, number = f"{self.name} secure", str(round_).encode()
@@ -180,8 +173,11 @@ class Holder:
             asked = b"" if len(cohort) == clients else cohort_bytes(cohort)
         wait = next_seconds(len(self.admitted()), deadline, self.soonest)
         wait = self.soonest if kind == "secure" else wait  # its phases follow each other
-        limits = {"room": room, "most": most, "rest": rest}
-        return signed_task(self.key, kind, coordinator.run, state.round, content, wait, asked=asked, **limits)
+        limits = b"" if kind == "secure" else json_bytes(coordinator.reply_limits(state))
+        return signed_task(
+            self.key, kind, coordinator.run, state.round, content, wait,
+            asked=asked, room=room, most=most, rest=rest, limits=limits,
+        )  # fmt: skip
 
     def _over(self, coordinator: Coordinator, state: State) -> Publication:
         """Return the task that ends the run, with the last ranker."""
@@ -195,8 +191,6 @@ class Holder:
         """Return the task and the documents that are written together with the checkpoint of this state."""
         documents = {} if kind == "rebuilding" else dict(self.beside(coordinator, state))
         done = state.round >= coordinator.rounds
-        if not done:
-            documents |= self._limits(coordinator, kind, state)
         if done and kind != "rebuilding":
             return self._over(coordinator, state), documents
         if done or self.busy():  # the current task for an empty cohort, while the next one is unknown
@@ -204,19 +198,16 @@ class Holder:
             return found and replace(found, asked=NOBODY, room=0, next=self.soonest), documents
         return self.publication(coordinator, state, kind), documents
 
-    def _limits(self, coordinator: Coordinator, kind: Kind, state: State) -> dict[str, bytes | None]:
-        return {} if kind == "secure" else {LIMITS: json_bytes(coordinator.reply_limits(state))}
-
     def declare_over(self, coordinator: Coordinator) -> None:
         """Publish the end of the run, with the current ranker."""
         self._publish(self._over(coordinator, coordinator.state))
 
-    def _publish(self, wanted: Publication, documents: Documents | None = None) -> Publication:
+    def _publish(self, wanted: Publication) -> Publication:
         """Publish a task unless it is the current one."""
         found = self.store.publication()
         if found is not None and replace(found, number=0, opened=0.0, next=wanted.next) == wanted:
             return found
-        return self.store.publish(wanted, documents)
+        return self.store.publish(wanted)
 
     # ------------------------------------------------------------ rounds
 
@@ -232,7 +223,7 @@ class Holder:
         keeping, state = coordinator.storage, coordinator.state
         if isinstance(keeping, KeptInStore):
             keeping.following = lambda following: self._follow(coordinator, kind, following)
-        published = self._publish(self.publication(coordinator, state, kind), self._limits(coordinator, kind, state))
+        published = self._publish(self.publication(coordinator, state, kind))
         coordinator.plan(max(0.0, self.store.now() - published.opened))
         if self._open != (coordinator.run, state.round):
             self._open, self._taken = (coordinator.run, state.round), 0
@@ -272,7 +263,7 @@ class Holder:
         if not batch:
             return 0
         given = [(stored, reply) for stored in batch if (reply := self._decoded(coordinator, stored)) is not None]
-        verdicts = coordinator.receive_many(reply for _, reply in given)
+        verdicts = [coordinator.receive(reply) for _, reply in given]
         refused = [(stored.member, one) for (stored, _), one in zip(given, verdicts, strict=True) if not one.accepted]
         if refused and self.simulated:
             reason = f"a client's reply was refused: {refused[0][1].reason}"
