@@ -60,25 +60,19 @@ def simulate(
     """
     from quorank.experiments.experiment_file import ExperimentFile, set_values
     from quorank.files.codec import decode
-    from quorank.tuning.coordinator import OPTIMISER_DEFAULTS, OPTIMISERS
     from quorank.tuning.histories.scenarios import find_scenario, recorded_scenario
     from quorank.tuning.histories.visits import read_histories
     from quorank.tuning.models import model_file_name, write_model
-    from quorank.tuning.rules import CLOSINGS, GUARDS, RELEASES
     from quorank.tuning.simulation import Tuning, simulate_tuning
 
     given = {"heuristic": heuristic, "start": start, "people": people, "iterations": iterations, "seed": seed}
     given |= {"closing": close, "release": release, "traffic": {"swing": 0.9 if traffic == "day-night" else 0.0}}
     values = set_values(ExperimentFile(given, "--set"), assignments or []).tables
-    families: dict[str, Any] = {"optimiser": OPTIMISERS, "closing": CLOSINGS, "release": RELEASES, "guard": GUARDS}
-    for name in families.keys() & values.keys():
-        spec = values[name]
-        values[name] = (isinstance(spec, str) and OPTIMISER_DEFAULTS.get(spec)) or families[name].read(spec, name)
-    tuning = decode(Tuning, values)
+    tuning = decode(Tuning, Tuning.with_parts(values))
+    scenario = find_scenario(tuning.heuristic)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     compiling(quiet=quiet)()
-    scenario = find_scenario(heuristic)
     if visits is not None:
         sentence = "recorded visits follow no weights; leave out --people"
         require(people == "shipped", "option.conflict", sentence, "--visits")

@@ -45,7 +45,7 @@ def plan(
     from quorank.tuning.studies.power import plan_study
     from quorank.tuning.studies.study import Study, read_pilot, read_study
 
-    study = Study() if file is None else read_study(file)
+    study = Study("frecency") if file is None else read_study(file)
     means = client_means(read_pilot(pilot), study.metric)
     found = plan_study(study, means, seed=seed, simulations=simulations)
     figures = {"study": study.name, **asdict(found), "pilot": str(pilot), "comparisons": study.comparisons}

@@ -1,6 +1,6 @@
 """Checked reading of JSON and TOML: size, nesting, numbers, repeated keys, and the dataclass or annotation to decode into.
 
-`read_json` reads a file, `parse_json` and `parse_toml` parse a content in memory. The manifest of a directory, written
+`read_json` and `read_toml` read a file, `parse_json` and `parse_toml` parse a content in memory. The manifest of a directory, written
 last, holds the SHA-256 of each of its files: it detects damaged, exchanged and added files, and does not protect against
 somebody who may write to the directory.
 """
@@ -148,6 +148,15 @@ def _check_nesting(value: object) -> None:
         if not level:
             return
     raise RecursionError
+
+
+def read_toml(path: Path, *, code: str = "file.not-toml", advice: str = "") -> dict[str, Any]:
+    """Read a TOML file; `code` is that of a file which is not TOML, `advice` as in `parse_json`."""
+    try:
+        text = read_whole(path, LARGEST_TOML, None, "file.unreadable", advice).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput("file.unreadable", f"cannot be read as text ({error}){advice}", str(path)) from None
+    return parse_toml(text, str(path), code)
 
 
 def parse_toml(text: str, where: str, code: str = "file.not-toml") -> dict[str, Any]:

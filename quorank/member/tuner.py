@@ -198,8 +198,8 @@ class Tuner(SyncedMembership[TuningTerms]):
         if sums.searches == 0 or not self.terms.learns(self.key.public):
             return None
         size = len(sums.slopes)
-        coins = np.frombuffer(self._entropy(size), np.uint8)[None, :] < 128 if self.terms.part.needs_coins else None
-        return sums.reply(self.terms, coins), sums.searches, {"kind": self.terms.part.kind}
+        coins = np.frombuffer(self._entropy(size), np.uint8)[None, :] < 128 if self.terms.release.needs_coins else None
+        return sums.reply(self.terms, coins), sums.searches, {"kind": self.terms.release.kind}
 
     def _answer(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:
         """Answer for the study's metrics by randomised response, once."""

@@ -9,20 +9,25 @@ of any size, and Rprop's `most` = 1 is the largest change that the constraints a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require
 from quorank.federation.server_optimisers import Adam, Add, Memory, Momentum, Rprop, Server
+from quorank.files.codec import Range
 from quorank.kernels.arrays import Booleans, Doubles
 from quorank.parts import Family
 from quorank.tuning.heuristics.constraints import project
 from quorank.tuning.heuristics.heuristic import HeuristicDeclaration
 from quorank.tuning.models import Model, check_model
 from quorank.tuning.rules import (
+    CLOSINGS,
+    GUARDS,
+    RELEASES,
     Closing,
     Count,
     Estimate,
@@ -38,6 +43,9 @@ OPTIMISERS: Family[Server] = Family("server optimiser", Rprop, Add, Momentum, Ad
 _DEFAULTS: tuple[Server, ...] = (Rprop(), Adam(step=0.3), Momentum(step=4.0), Add(step=40.0))
 OPTIMISER_DEFAULTS = {optimiser.kind: optimiser for optimiser in _DEFAULTS}
 """Optimisers that a bare word stands for: their steps suit the slopes of the relative loss, per declared step."""
+FAMILIES: dict[str, Family[Any]] = {
+    "optimiser": OPTIMISERS, "closing": CLOSINGS, "release": RELEASES, "guard": GUARDS,
+}  # fmt: skip
 
 RELATIVE_MARGIN = 0.2
 """δ of the relative loss: a share of the spread of a list's scores."""
@@ -94,25 +102,25 @@ class TuningSettings:
         guard: Rule by which versions are published.
     """
 
-    iterations: int = 48
+    iterations: Annotated[int, Range(1, 1_000_000)] = 48
     loss: Literal["relative", "published"] = "relative"
-    margin: float | None = None
+    margin: Annotated[float, Range(0.0)] | None = None
     optimiser: Server = field(default_factory=Rprop)
     closing: Closing = field(default_factory=Count)
     release: Release = field(default_factory=GradientRelease)
-    sure: float | None = None
-    keep: float = 0.9
+    sure: Annotated[float, Range(0.0)] | None = None
+    keep: Annotated[float, Range(0.0, below=1.0)] = 0.9
     guard: Guard = field(default_factory=JudgedGuard)
 
-    def __post_init__(self) -> None:
-        known = self.loss in ("relative", "published")
-        require(known, "value.not-a-choice", f"must be relative or published, got {self.loss!r}", "loss")
-        require_range("iterations", self.iterations, least=1, most=1_000_000)
-        if self.sure is not None:
-            require_range("sure", self.sure, least=0.0)
-        require_range("keep", self.keep, least=0.0, below=1.0)
-        if self.margin is not None:
-            require_range("margin", self.margin, least=0.0)
+    @staticmethod
+    def with_parts(table: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the table of some settings with its parts read, each a word or a table."""
+        values = dict(table)
+        for name in FAMILIES.keys() & values.keys():
+            spec = values[name]
+            default = OPTIMISER_DEFAULTS.get(spec) if name == "optimiser" and isinstance(spec, str) else None
+            values[name] = default or FAMILIES[name].read(spec, name)
+        return values
 
     def loss_margin(self, published: float | None = None) -> float:
         """Return the margin of the loss; `published` is the scenario's, in points."""

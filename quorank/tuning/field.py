@@ -20,32 +20,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.reply import Reply, ReplyLimits, Task, decode_reply, decode_task, encode_reply, encode_task
 from quorank.files.codec import Range, decode, encode
-from quorank.files.documents import parse_toml, read_json
+from quorank.files.documents import decode_document, read_json, read_toml
 from quorank.kernels.arrays import Booleans, Doubles
-from quorank.parts import Family
-from quorank.tuning.coordinator import (
-    OPTIMISER_DEFAULTS,
-    OPTIMISERS,
-    TuningCoordinator,
-    TuningSettings,
-    TuningState,
-    Updates,
-)
+from quorank.tuning.coordinator import TuningCoordinator, TuningSettings, TuningState, Updates
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.heuristic import Heuristic, HeuristicDeclaration
 from quorank.tuning.loss import first_places, gradients
 from quorank.tuning.models import Model
-from quorank.tuning.rules import CLOSINGS, GUARDS, RELEASES, Count, GradientRelease, Release, SignRelease
+from quorank.tuning.rules import Count, Release
 from quorank.tuning.searches import count_searches
 from quorank.tuning.studies.analysis import LEAST_CLIENTS, PrivateMeans
-from quorank.tuning.studies.study import Study, study_of
+from quorank.tuning.studies.study import Study
 
 EXTRA_VALUES = 4
 """Values of an update besides one for each weight: the loss, and three shares of a first place."""
@@ -53,13 +45,6 @@ MOST_SEARCHES = 1_000_000
 """Maximum number of searches that one device may report for a version."""
 TRIAL, REFERENCE, ASKED = "trial", "reference", "asked"
 """Names in a task of the weights on trial, the reference, and the flag that asks for the study's metrics."""
-
-_FAMILIES: dict[str, Family[Any]] = {
-    "optimiser": OPTIMISERS, "closing": CLOSINGS, "release": RELEASES, "guard": GUARDS,
-}  # fmt: skip
-_RELEASES: tuple[Release, ...] = (GradientRelease(), SignRelease(1), SignRelease(2))
-_KNOWN_RELEASES = {str(part): part for part in _RELEASES}
-"""Releases that terms may name: no text from a service is parsed into a part."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,6 @@ class FieldTuning(TuningSettings):
     days: Annotated[float, Range(above=0.0, most=3650.0)] = 14.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         private = self.study is not None and self.study.epsilon is not None
         sentence = "the study's metrics are collected by randomised response: give a [study] with an epsilon"
         require(self.answers == 0 or private, "study.no-epsilon", sentence, "answers")
@@ -98,7 +82,7 @@ class FieldTuning(TuningSettings):
     def terms(self, run: str) -> TuningTerms:
         """Return the terms for devices."""
         declared, margin = self.heuristic.declaration, self.loss_margin()
-        return TuningTerms(run, self.iterations, declared, self.loss, margin, str(self.release), self.study)
+        return TuningTerms(run, self.iterations, declared, self.loss, margin, self.release, self.study)
 
     def table(self) -> dict[str, Any]:
         """Return the JSON value for the service's folder."""
@@ -106,45 +90,25 @@ class FieldTuning(TuningSettings):
         return table
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], where: str) -> FieldTuning:
-        """Return the tuning of a table, in which a part may be a word."""
-        values = dict(table)
-        for name, family in _FAMILIES.items():
-            if name in values:
-                spec = values[name]
-                default = OPTIMISER_DEFAULTS.get(spec) if name == "optimiser" and isinstance(spec, str) else None
-                values[name] = default or family.read(spec, f"{where}: {name}")
-        if values.get("study") is not None:
-            values["study"] = study_of(values["study"], f"{where}: study")
-        try:
-            return decode(cls, values)
-        except BadInput as error:
-            raise error.at(where) from None
-
-    @classmethod
     def read(cls, file: Path) -> FieldTuning:
         """Read a file with `table`."""
         advice = "; restore it from a copy"
-        table: dict[str, Any] = read_json(file, advice=advice)
-        try:
-            return cls.of(table, "")
-        except BadInput as error:
-            raise BadInput("file.damaged", f"damaged: {error}{advice}", f"{file}") from None
+        table = read_json(file, advice=advice)
+        return cast("FieldTuning", decode_document(cls, cls.with_parts(table), f"{file}", advice=advice))
 
 
 def read_field_tuning(path: Path) -> FieldTuning:
     """Read the operator's file; a heuristic `module:object` in it is imported, as on a command line."""
     from quorank.tuning.histories.scenarios import SCENARIOS, find_heuristic
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error})", str(path)) from None
-    content = parse_toml(text, str(path), "tuning.not-toml")
+    content = read_toml(path, code="tuning.not-toml")
     heuristic = find_heuristic(str(content.get("heuristic", "frecency")))
     if content.get("loss") == "published" and heuristic.name in SCENARIOS:
         content = {"margin": SCENARIOS[heuristic.name].margin} | content
-    return FieldTuning.of(content | {"heuristic": heuristic}, str(path))
+    try:
+        return decode(FieldTuning, FieldTuning.with_parts(content | {"heuristic": heuristic}))
+    except BadInput as error:
+        raise error.at(str(path)) from None
 
 
 @dataclass(frozen=True)
@@ -158,7 +122,7 @@ class TuningTerms:
     heuristic: HeuristicDeclaration
     loss: str
     margin: float
-    release: str
+    release: Release
     study: Study | None = None
     client: Annotated[int, Range(0)] = 0  # the device's number, once it has enrolled
 
@@ -186,22 +150,13 @@ class TuningTerms:
         values = dict(table) if isinstance(table, dict) else {}
         parameters = values.pop("parameters", None)
         try:
-            if values.get("study") is not None:
-                values["study"] = study_of(values["study"], "study")
             terms = decode(cls, values, "terms")
             require(parameters == terms.parameters, "value.out-of-range", "does not fit the heuristic", "parameters")
-            _ = terms.part, terms.private_means
+            _ = terms.private_means
         except BadInput as error:
             sentence = f"the terms of this tuning cannot be read ({error}); ask for a new invitation"
             raise BadInput("terms.malformed", sentence) from None
         return terms
-
-    @property
-    def part(self) -> Release:
-        """Release of an update."""
-        sentence = "the terms ask for a release that this version of Quorank does not have; install a newer one"
-        require(self.release in _KNOWN_RELEASES, "terms.malformed", sentence)
-        return _KNOWN_RELEASES[self.release]
 
     @property
     def private_means(self) -> PrivateMeans | None:
@@ -276,7 +231,7 @@ class DeviceSums:
     def reply(self, terms: TuningTerms, coins: Booleans | None = None) -> bytes:
         """Return the reply to the version: the mean over the searches, in the form of the terms."""
         mean = np.array(self.slopes) / self.searches
-        released = terms.part.apply(mean[None, :], coins)[0]
+        released = terms.release.apply(mean[None, :], coins)[0]
         values = np.concatenate((released, np.array(self.rest) / self.searches))
         return encode_reply(Reply(terms.run, self.version, terms.client, values, min(self.searches, MOST_SEARCHES)))
 

@@ -13,11 +13,11 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from quorank.errors import require, require_range
+from quorank.files.codec import Range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.tuning.coordinator import TuningCoordinator, TuningSettings, TuningState, Updates
@@ -39,14 +39,9 @@ _GRID = np.linspace(0.0, DAY, 2881)  # times of the cumulative rate of a day, ev
 class Traffic:
     """Rate of searches, mean · (1 + swing · cos(2π·(t − peak)/day)); the run begins at midnight."""
 
-    per_hour: float = 800.0  # searches of all clients together, on average over a day
-    swing: float = 0.0  # 0: an even rate
-    peak: float = 15.0  # hour
-
-    def __post_init__(self) -> None:
-        require_range("per_hour", self.per_hour, above=0.0)
-        require_range("swing", self.swing, least=0.0, most=1.0)
-        require_range("peak", self.peak, least=0.0, most=24.0)
+    per_hour: Annotated[float, Range(above=0.0)] = 800.0  # searches of all clients together, on average over a day
+    swing: Annotated[float, Range(0.0, 1.0)] = 0.0  # 0: an even rate
+    peak: Annotated[float, Range(0.0, 24.0)] = 15.0  # hour
 
     def rate(self, seconds: Doubles) -> Doubles:
         """Return the searches per second at these times."""
@@ -91,19 +86,10 @@ class Tuning(TuningSettings):
     heuristic: str = "frecency"
     start: Literal["random", "shipped"] = "shipped"
     people: Literal["shipped", "others"] = "shipped"  # weights by which the people choose
-    sigma: float = SIGMA  # of the noise on people's choices
+    sigma: Annotated[float, Range(0.0)] = SIGMA  # of the noise on people's choices
     traffic: Traffic = field(default_factory=Traffic)
-    held_out: int = 20_000
+    held_out: Annotated[int, Range(1)] = 20_000
     seed: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        find_scenario(self.heuristic)
-        for name, known in {"start": ("random", "shipped"), "people": ("shipped", "others")}.items():
-            value = getattr(self, name)
-            require(value in known, "value.out-of-range", f"must be {' or '.join(known)}, got {value!r}", name)
-        require_range("sigma", self.sigma, least=0.0)
-        require_range("held_out", self.held_out, least=1)
 
 
 @dataclass

@@ -182,7 +182,7 @@ def test_the_operators_file_and_the_terms_of_devices(tmp_path: Path) -> None:
         with pytest.raises(Exception) as caught:
             read_field_tuning(file)
         assert getattr(caught.value, "code", "") == code, caught.value
-    with refused("file.unreadable"):
+    with refused("file.missing"):
         read_field_tuning(tmp_path / "none.toml")
     with refused("coordinator.missing"):
         TuningHome.open(tmp_path)

@@ -194,7 +194,7 @@ def test_a_better_heuristic_types_less() -> None:
 
 
 def test_arms_of_a_study_get_their_rankers() -> None:
-    study, people = Study(), People(pages=40.0, spread=15.0)
+    study, people = Study("frecency"), People(pages=40.0, spread=15.0)
     taste, shipped = np.array(people.taste), FRECENCY.shipped
     found = observe_study(1, study, people, taste, 0, 60)
     orders = (PageOrder(taste), PageOrder(shipped, DECAY), PageOrder(shipped))

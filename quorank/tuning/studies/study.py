@@ -17,15 +17,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
 from quorank.data.logs.csv_table import named_records
-from quorank.errors import BadInput, brief, first_line, require
+from quorank.errors import BadInput, brief, require
 from quorank.files.codec import Length, Range, decode
-from quorank.files.documents import parse_toml
+from quorank.files.documents import read_toml
 from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.parts import Numbers
 from quorank.tuning.searches import take_rows
 
 Metric = Literal["characters", "rank"]
@@ -34,10 +35,22 @@ METRICS: tuple[Metric, ...] = ("characters", "rank")
 
 LARGEST = {"characters": 12.0, "rank": 6.0}
 
-ARMS = {"treatment": 0.6, "control": 0.2, "control-no-decay": 0.2}
 COLUMNS = ("client", "arm", "characters", "rank")
 KEY_BYTES = 32  # of an Ed25519 public key
 _MOST = 2**31 - 1
+
+
+class Arms(Numbers):
+    """Shares of clients by arm, in order: a table, or a list of pairs where a reader may lose the order of a table."""
+
+    @classmethod
+    def decode_value(cls, value: object) -> Arms:
+        """Decode the arms of a study's file or of a device's terms."""
+        pairs = dict(decode(list[tuple[str, float]], value)) if isinstance(value, list) else value
+        return cls(decode(dict[str, Annotated[float, Range(above=0.0, below=1.0)]], pairs))
+
+
+ARMS = Arms({"treatment": 0.6, "control": 0.2, "control-no-decay": 0.2})
 
 
 class TypedSearches(NamedTuple):
@@ -71,8 +84,8 @@ class Study:
     6
     """
 
-    name: Annotated[str, Length(1000, 1)] = "frecency"
-    arms: Mapping[str, Annotated[float, Range(above=0.0, below=1.0)]] = field(default_factory=lambda: dict(ARMS))
+    name: Annotated[str, Length(1000, 1)]
+    arms: Arms = ARMS
     metrics: Annotated[tuple[Metric, ...], Length(2, 1)] = METRICS
     metric: Metric = "characters"
     effect: Annotated[float, Range(above=0.0)] = 0.5
@@ -137,28 +150,12 @@ class Study:
 
 def read_study(path: Path) -> Study:
     """Read the study of a TOML file."""
+    advice = "; expected a study, a TOML file with a name and [arms]"
+    tables = read_toml(path, code="study.not-toml", advice=advice)
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        expected = "expected a study, a TOML file with a name and [arms]"
-        raise BadInput("file.missing", f"no such file; {expected}", str(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput("file.unreadable", f"cannot be read ({first_line(error)})", str(path)) from None
-    return study_of(parse_toml(text, str(path), "study.not-toml"), str(path))
-
-
-def study_of(content: object, where: str) -> Study:
-    """Read a study from the table of a TOML file or of a device's terms, where arms are a list of pairs."""
-    table: dict[str, Any] = decode(dict[str, Any], content, where)
-    nameless = 'the study has no name; add a line such as name = "frecency-spring"'
-    require("name" in table, "study.no-name", nameless, where)
-    try:
-        if isinstance(table.get("arms"), list):
-            table["arms"] = dict(decode(list[tuple[str, float]], table["arms"], "arms"))
-        table["largest"] = LARGEST | decode(dict[str, float], table.get("largest", {}), "largest")
-        return decode(Study, table)
+        return decode(Study, tables)
     except BadInput as error:
-        raise error.at(where) from None
+        raise error.at(str(path)) from None
 
 
 def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
