@@ -29,7 +29,7 @@ from pyarrow import feather
 
 from fuzz.target import CORPUS, scratch
 from fuzz.targets.data import ROW
-from fuzz.targets.export import MODELS, small_ranker
+from fuzz.targets.export import small_ranker
 from fuzz.targets.silos import ASKED
 from quorank.data.normalisation import FixedRange
 from quorank.data.source import DataSource, load
@@ -1129,32 +1129,11 @@ def others() -> Seeds:
     del os.environ["QUORANK_CACHE"]
 
 
-KINDS = {
-    "elasticsearch": ("linear", "trees"),
-    "ranklib": ("linear", "trees"),
-    "solr": ("linear", "trees"),
-    "vespa": ("linear", "trees"),
-    "lightgbm": ("trees",),
-    "xgboost": ("trees",),
-}
-"""Kinds of rankers of the formats that hold not all of them."""
-
-
 def exports() -> Seeds:
-    """Models of each format, and whole exports; two of them with what once hurt readers of such files."""
-    for name, file in MODELS.items():
-        where = "export-plugin" if name == "elasticsearch" else f"export-{name}"
-        for kind in KINDS.get(name, ("linear", "network", "trees")):
-            yield where, f"valid-{kind}", TARGETS[name].write(small_ranker(kind))[file]
-    whole = files_of(TARGETS["ranklib"], small_ranker("trees"), "seed")
-    yield (
-        "export-folder",
-        "valid",
-        b"".join(b"=== %s\n%s" % (name.encode(), content) for name, content in whole.items()),
-    )
-    yield "export-vespa", "deep", b"rank-profile q {\n first-phase {\n expression: " + b"(" * 3000 + b"\n}\n}\n"
-    yield "export-solr", "deep", b'{"params": ' + b"[" * 2000
-    yield "export-ranklib", "entities", b'## LambdaMART\n<!DOCTYPE a [<!ENTITY b "c">]>\n<ensemble>&b;</ensemble>\n'
+    """A whole export."""
+    whole = files_of(TARGETS["ranklib"], small_ranker(), "seed")
+    content = b"".join(b"=== %s\n%s" % (name.encode(), content) for name, content in whole.items())
+    yield "export-folder", "valid", content
 
 
 def all_seeds() -> Seeds:

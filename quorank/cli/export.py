@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quorank.data.ranking import RankingData
-    from quorank.export.directory import ExportDirectory
+    from quorank.export.directory import Comparison, ExportDirectory
 
 WRITE = "write"
 
@@ -87,65 +88,64 @@ def write(
 def check(
     folder: Annotated[Path, Argument(metavar="DIR", help="Folder written by quorank export.")],
     data: Annotated[
-        str | None, Option(help="LETOR file, folder or name.", show_default="only the stored vectors")
+        str | None, Option(help="LETOR file, folder or name.", show_default="only the test vectors")
     ] = None,
     fold: Fold = 1,
     json: Json = False,
 ) -> None:
     """Check that an export scores and ranks as the ranker in it does.
 
-    All files must be unchanged. The model, read from its files alone, must
-    give the stored vectors and all lists of the data the same order and the
-    same scores within 1e-5, also with missing features. Exit 1 if not.
+    All files must be unchanged, and the model the one that is written for the
+    ranker. Read from its files alone, it must give the test vectors and all
+    lists of the data the same order and the same scores within 1e-5, also
+    with missing features. Exit 1 if not.
     """
     import dataclasses
 
-    from quorank.export.directory import (
-        RESOLUTION,
-        TOLERANCE,
-        check_vectors,
-        compare_lists,
-        normalise_lists,
-        read_export,
-        with_gaps,
-    )
+    from quorank.export.directory import RESOLUTION, TOLERANCE, read_export
 
     export = read_export(folder)
-    exported, model = export.exported, export.model()
-    checked = {"vectors": check_vectors(model, export.files, exported)}
-    names: dict[str, list[str]] = {"vectors": []}
-    for split, lists in _splits(data, fold, export) if data is not None else ():
-        features = normalise_lists(lists.features, lists.offsets) if exported.prenormalised else lists.features
-        variants = {split: features}
-        if not exported.prenormalised:
-            variants[f"{split}, with gaps"] = with_gaps(features)
-        for name, variant in variants.items():
-            checked[name] = compare_lists(exported, model, variant, lists.offsets)
-            names[name] = list(lists.query_ids)
-    failed = next((name for name, compared in checked.items() if not compared.same), None)
+    exported, changed = export.exported, export.changed_file()
+    compared = list(_compared(export, data, fold)) if changed is None else []
+    differing = next(((name, at, found.why) for name, found, at in compared if not found.same), None)
+    difference = ": ".join(differing) if differing else None
+    if changed is not None:
+        difference = f"{changed}: not the file that is written for this ranker; export it again"
     result = {
-        "same": failed is None,
+        "same": difference is None,
         "format": export.target.name,
         "folder": str(folder),
         "ranker": exported.saved.digest,
         "tolerance": TOLERANCE,
         "tie_resolution": RESOLUTION,
-        "checked": {name: dataclasses.asdict(compared) for name, compared in checked.items()},
-        "difference": None,
+        "checked": {name: dataclasses.asdict(found) for name, found, _ in compared},
+        "difference": difference,
     }
-    if failed is not None:
-        compared = checked[failed]
-        at = compared.differing or 0
-        place = f"query {names[failed][at]}" if names[failed] else f"list {at} of vectors.json"
-        result["difference"] = f"{failed}: {place}: {compared.why}"
     print_result(result, json, _show_checked)
-    if failed is not None:
-        say(f"quorank: {folder}: not the same as its ranker: {result['difference']}")
+    if difference is not None:
+        say(f"quorank: {folder}: not the same as its ranker: {difference}")
         raise typer.Exit(1)
 
 
-def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str, RankingData]]:
-    """Yield the splits of a collection, or one file, with raw features."""
+def _compared(export: ExportDirectory, data: str | None, fold: int) -> Iterator[tuple[str, Comparison, str]]:
+    """Yield the name, the result and the first differing list of each comparison with the ranker."""
+    from quorank.export.directory import compare_lists, compare_vectors, normalise_lists, with_gaps
+
+    exported, model = export.exported, export.model()
+    found = compare_vectors(exported, model)
+    yield "vectors", found, f"list {found.differing} of vectors.json"
+    for split, lists in _splits(data, fold, exported.saved.n_features) if data is not None else ():
+        if exported.prenormalised:
+            variants = {split: normalise_lists(lists.features, lists.offsets)}
+        else:
+            variants = {split: lists.features, f"{split}, with gaps": with_gaps(lists.features)}
+        for name, features in variants.items():
+            found = compare_lists(exported, model, features, lists.offsets)
+            yield name, found, f"query {lists.query_ids[found.differing or 0]}"
+
+
+def _splits(data: str, fold: int, width: int) -> Iterator[tuple[str, RankingData]]:
+    """Yield the splits of a collection, or one file, with `width` raw features."""
     from quorank.data import DataSource, load
     from quorank.data.letor.reader import read_letor
     from quorank.data.normalisation import RawFeatures
@@ -153,16 +153,10 @@ def _splits(data: str, fold: int, export: ExportDirectory) -> Iterator[tuple[str
     from quorank.files.atomic import expand_home
 
     path = expand_home(data)
-    try:
-        one_file = path.is_file()
-    except OSError:  # a name that is too long
-        one_file = False
-    splits: dict[str, RankingData] = {}
-    if one_file:
-        splits[path.name] = read_letor(path)
+    if os.path.isfile(path):  # noqa: PTH113  # Path.is_file raises for a name that is too long
+        splits = {path.name: read_letor(path)}
     else:
         splits = load(DataSource(data, fold=fold, normalize=RawFeatures())).splits
-    width = export.exported.saved.n_features
     for name, split in splits.items():
         differs = f"the ranker has {width} features, but {data} has {split.n_features}"
         require(split.n_features <= width, "ranker.features-differ", differs, "--data")

@@ -9,12 +9,10 @@ manifest.json   SHA-256 of the other files, written last
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, TypedDict
 
 import numpy as np
 
@@ -22,19 +20,19 @@ from quorank.data.normalisation import query_ranges_scaled
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import make_folder
 from quorank.export import target_of
-from quorank.export.contents import content_of, short_floats
+from quorank.export.contents import short_floats
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.files.atomic import read_whole, sha256, write_whole
-from quorank.files.codec import Length, Range
-from quorank.files.documents import MANIFEST, json_bytes, parse_json, read_manifest, write_manifest
+from quorank.files.codec import Length
+from quorank.files.documents import MANIFEST, digest_of, json_bytes, parse_json, read_manifest, write_manifest
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.rankers.ranker_file import FILE as RANKER
-from quorank.rankers.ranker_file import SavedRanker, parse_ranker, ranker_bytes
+from quorank.rankers.ranker_file import parse_ranker, ranker_bytes
 
 ABOUT, README, VECTORS = "export.json", "README.md", "vectors.json"
 FORMAT, VECTORS_FORMAT = "quorank-export/1", "quorank-vectors/1"
-LARGEST, MOST_FILES = 1 << 28, 20
-"""Bytes of a file, and number of files, of an export."""
+LARGEST = 1 << 28
+"""Bytes of a file of an export."""
 LISTS, DOCUMENTS = 12, 6
 MOST_NUMBERS = 200_000
 """Features of all rows together: rankers with many features get fewer rows."""
@@ -47,21 +45,11 @@ RESOLUTION = 2.0**-20
 """Largest difference of tied scores, relative to |score| where that is above 1: float32 sums do not order closer ones."""
 
 
-@dataclass(frozen=True)
-class _ExportedFeature:
-    name: Annotated[str, Length(200)]
-    exported: Annotated[str, Length(80)]
+class _About(TypedDict):
+    """Part of `export.json` that is read."""
 
-
-@dataclass(frozen=True)
-class _About:
-    """Content of the description of an export."""
-
-    format: Literal["quorank-export/1"]
     target: Annotated[str, Length(40)]
-    ranker: Annotated[str, Length(64)]
     normalised: bool
-    features: tuple[_ExportedFeature, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,34 +61,41 @@ class ExportDirectory:
     exported: ExportedRanker
     files: Mapping[str, bytes]
 
+    def changed_file(self) -> str | None:
+        """Return the first file that differs from the one written for the ranker; None if the model is the ranker's."""
+        written = model_files(self.target, self.exported)
+        return next((name for name, content in written.items() if self.files[name] != content), None)
+
     def model(self) -> Scorer:
-        """Read the model from its files."""
-        with _prefix_folder(self.folder):
-            return self.target.load(self.files, self.exported.names)
+        """Read the model from its files, which must be unchanged."""
+        return self.target.load(self.files, self.exported.names)
 
 
-def files_of(target: ExportTarget, exported: ExportedRanker, where: str) -> dict[str, bytes]:
-    """Return the files of an export by name; raise BadInput if their scores of the test vectors differ from Quorank's."""
-    target.check(exported, where)
-    vectors = vectors_of(exported)
-    files = target.write(exported) | {VECTORS: vectors_bytes(vectors)}
-    compared = check_vectors(target.load(files, exported.names), files, exported)
-    sentence = (
-        f"{target.system} computes other scores with these parameters (list {compared.differing} of the test vectors: "
-        f"{compared.why}); constants that float32 holds exactly help, or choose onnx"
-    )
-    require(compared.same, "export.not-the-same", sentence, where)
+def model_files(target: ExportTarget, exported: ExportedRanker) -> dict[str, bytes]:
+    """Return the model and the description of an export by name."""
     saved = exported.saved
-    names = [{"name": a, "exported": b} for a, b in zip(saved.feature_names, exported.names, strict=True)]
     about = {
         "format": FORMAT,
         "target": target.name,
         "ranker": saved.digest,
         "normalised": exported.prenormalised,
-        "features": names,
+        "features": [{"name": a, "exported": b} for a, b in zip(saved.feature_names, exported.names, strict=True)],
     }
-    files |= {ABOUT: json_bytes(about), README: readme(target, exported).encode()}
-    return files | {RANKER: ranker_bytes(saved)}
+    return target.write(exported) | {ABOUT: json_bytes(about)}
+
+
+def files_of(target: ExportTarget, exported: ExportedRanker, where: str) -> dict[str, bytes]:
+    """Return the files of an export by name; raise BadInput if their scores of the test vectors differ from Quorank's."""
+    target.check(exported, where)
+    files = model_files(target, exported)
+    compared = compare_vectors(exported, target.load(files, exported.names))
+    sentence = (
+        f"{target.system} computes other scores with these parameters (list {compared.differing} of the test vectors: "
+        f"{compared.why}); constants that float32 holds exactly help, or choose onnx"
+    )
+    require(compared.same, "export.not-the-same", sentence, where)
+    documents = {README: readme(target, exported).encode(), VECTORS: vectors_bytes(exported)}
+    return files | documents | {RANKER: ranker_bytes(exported.saved)}
 
 
 def write_export(target: ExportTarget, exported: ExportedRanker, folder: Path, where: str) -> list[Path]:
@@ -130,7 +125,7 @@ def _earlier_files(folder: Path) -> set[str]:
 
 
 def read_export(folder: Path) -> ExportDirectory:
-    """Read an export; raise BadInput with the name of the first file that was changed."""
+    """Read an export; raise BadInput with the name of the first file whose digest differs from the manifest's."""
     try:
         listed = read_manifest(folder) if folder.is_dir() else None
     except OSError:  # a name that is too long
@@ -138,43 +133,19 @@ def read_export(folder: Path) -> ExportDirectory:
     if listed is None or ABOUT not in listed:
         sentence = "no export here; expected the folder that quorank export has written"
         raise BadInput("export.missing", sentence, str(folder))
-    valid = len(listed) <= MOST_FILES
-    valid = valid and all(Path(name).name == name and name not in ("", ".", "..") for name in listed)
-    require(valid, "export.damaged", "names files that no export has", str(folder / MANIFEST))
-    files = {}
-    for name, digest in listed.items():
-        require(not (folder / name).is_symlink(), "export.damaged", "is a link; expected a file", str(folder / name))
-        files[name] = read_whole(folder / name, LARGEST, digest, "export.damaged")
-    with _prefix_folder(folder):
-        return _parse_export(folder, files)
 
+    def read(name: str) -> bytes:
+        path = folder / name
+        require(not path.is_symlink(), "export.damaged", "is a link; expected a file", str(path))
+        return read_whole(path, LARGEST, digest_of(listed, folder, name), "export.damaged")
 
-def _parse_export(folder: Path, files: Mapping[str, bytes]) -> ExportDirectory:
-    about = parse_json(files[ABOUT], _About, ABOUT, code="export.damaged")
-    saved: SavedRanker = parse_ranker(content_of(files, RANKER), RANKER)
-    same = about.ranker == saved.digest
-    require(same, "export.damaged", "is not the ranker that was exported; export it again", RANKER)
-    exported, target = ExportedRanker(saved, about.normalised), target_of(about.target, ABOUT)
-    target.check(exported, ABOUT)
-    pairs = [(each.name, each.exported) for each in about.features]
-    known = pairs == list(zip(saved.feature_names, exported.names, strict=True))
-    require(known, "export.damaged", "names other features than the ranker", ABOUT)
+    where, files = str(folder / ABOUT), {name: read(name) for name in (ABOUT, RANKER, VECTORS, README)}
+    about = parse_json(files[ABOUT], _About, where, code="export.damaged")
+    exported = ExportedRanker(parse_ranker(files[RANKER], str(folder / RANKER)), about["normalised"])
+    target = target_of(about["target"], where)
+    target.check(exported, where)
+    files |= {name: read(name) for name in target.files}
     return ExportDirectory(folder, target, exported, files)
-
-
-@contextmanager
-def _prefix_folder(folder: Path) -> Iterator[None]:
-    """Add the folder to the file name in an error."""
-    try:
-        yield
-    except BadInput as error:
-        raise BadInput(error.code, error.sentence, str(folder / error.where)) from None
-
-
-def check_vectors(model: Scorer, files: Mapping[str, bytes], exported: ExportedRanker) -> Comparison:
-    """Compare the model's scores of the stored vectors with the stored scores."""
-    vectors = read_vectors(files, exported.saved.n_features)
-    return compare_scores(vectors.scores, model(vectors.features), vectors.offsets)
 
 
 def readme(target: ExportTarget, exported: ExportedRanker) -> str:
@@ -208,28 +179,11 @@ def readme(target: ExportTarget, exported: ExportedRanker) -> str:
 # ------------------------------------------------------------ test vectors
 
 
-@dataclass(frozen=True)
-class _VectorsFile:
-    """Content of the file: rows of features, the list of each row, and its score."""
+def vectors_of(exported: ExportedRanker) -> tuple[Floats, Integers]:
+    """Sample (rows, n) features for a ranker, NaN where one is missing, and the (lists + 1,) offsets of their lists.
 
-    format: Literal["quorank-vectors/1"]
-    features: Annotated[
-        list[Annotated[list[Annotated[float | None, Range(-3.5e38, 3.5e38)]], Length(1 << 20)]], Length(10_000)
-    ]
-    lists: Annotated[list[Annotated[int, Range(0, 10_000)]], Length(10_000)]
-    scores: Annotated[list[Annotated[float, Range(-1e300, 1e300)]], Length(10_000)]
-
-
-class ScoredVectors(NamedTuple):
-    """Rows in lists with their expected scores."""
-
-    features: Floats  # (rows, n), NaN where one is missing
-    offsets: Integers  # (lists + 1,)
-    scores: Doubles  # (rows,)
-
-
-def vectors_of(exported: ExportedRanker) -> ScoredVectors:
-    """Sample vectors for a ranker: common values, missing ones, all zeros, and values at thresholds and next to them."""
+    Common values, missing ones, all zeros, and values at thresholds and next to them.
+    """
     n = exported.saved.n_features
     lists = max(2, min(LISTS, MOST_NUMBERS // (n * DOCUMENTS)))
     offsets = np.arange(lists + 1) * DOCUMENTS
@@ -247,7 +201,7 @@ def vectors_of(exported: ExportedRanker) -> ScoredVectors:
         missing[: (lists // 2) * DOCUMENTS] = False
         missing[-1] = True
         features[missing] = np.nan
-    return ScoredVectors(features, offsets, expected_scores(exported, features, offsets))
+    return features, offsets
 
 
 def _insert_thresholds(features: Floats, exported: ExportedRanker, random: np.random.Generator) -> None:
@@ -267,27 +221,13 @@ def _insert_thresholds(features: Floats, exported: ExportedRanker, random: np.ra
         features[:, feature] = np.where(kind < 0.4, chosen, np.where(kind < 0.7, beside, features[:, feature]))
 
 
-def vectors_bytes(vectors: ScoredVectors) -> bytes:
-    """Encode vectors; a missing feature is null."""
-    rows = [[None if value != value else value for value in short_floats(row)] for row in vectors.features]
-    lists = np.repeat(np.arange(len(vectors.offsets) - 1), np.diff(vectors.offsets)).tolist()
-    scores = vectors.scores.tolist()
+def vectors_bytes(exported: ExportedRanker) -> bytes:
+    """Encode the test vectors with their expected scores; a missing feature is null."""
+    features, offsets = vectors_of(exported)
+    rows = [[None if value != value else value for value in short_floats(row)] for row in features]
+    lists = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)).tolist()
+    scores = expected_scores(exported, features, offsets).tolist()
     return json_bytes({"format": VECTORS_FORMAT, "features": rows, "lists": lists, "scores": scores})
-
-
-def read_vectors(files: Mapping[str, bytes], n_features: int) -> ScoredVectors:
-    """Read the vectors of an export."""
-    content = parse_json(content_of(files, VECTORS), _VectorsFile, VECTORS, code="export.damaged")
-    rows, lists = content.features, content.lists
-    complete = len(rows) == len(lists) == len(content.scores) > 0 and all(len(row) == n_features for row in rows)
-    consecutive = lists[:1] == [0] and all(b - a in (0, 1) for a, b in pairwise(lists))
-    values = np.array([[np.nan if value is None else value for value in row] for row in rows]) if complete else np.inf
-    with np.errstate(over="ignore"):
-        features = np.asarray(values, dtype=np.float32)
-    sentence = f"expected rows of {n_features} features, the list of each from 0, and its score"
-    require(complete and consecutive and not np.isinf(features).any(), "export.damaged", sentence, VECTORS)
-    offsets = np.searchsorted(np.array(lists), np.arange(lists[-1] + 2))
-    return ScoredVectors(features, offsets, np.array(content.scores, dtype=np.float64))
 
 
 # ------------------------------------------------------------ comparison with the ranker
@@ -353,6 +293,11 @@ def compare_scores(expected: Doubles, actual: Doubles, offsets: Integers) -> Com
 def compare_lists(exported: ExportedRanker, model: Scorer, features: Floats, offsets: Integers) -> Comparison:
     """Compare a model's scores of (rows, n) features with Quorank's."""
     return compare_scores(expected_scores(exported, features, offsets), model(features), offsets)
+
+
+def compare_vectors(exported: ExportedRanker, model: Scorer) -> Comparison:
+    """Compare a model's scores of the test vectors with Quorank's."""
+    return compare_lists(exported, model, *vectors_of(exported))
 
 
 def with_gaps(features: Floats) -> Floats:

@@ -119,12 +119,14 @@ Scorer = Callable[[Floats], Any]
 class ExportTarget:
     """Format that rankers are written in.
 
-    `load` reads a model by the format's published description alone, so that it checks what `write` wrote.
+    `load` reads what `write` wrote by the format's published description alone, and so checks it. It trusts the files:
+    only the writer's own bytes are loaded.
     """
 
     name: str
     system: str  # the system that reads the files
     families: tuple[Family, ...]  # rankers that the format can hold
+    files: tuple[str, ...]  # names of the model's files
     write: Callable[[ExportedRanker], dict[str, bytes]]  # content by file name
     load: Callable[[Mapping[str, bytes], Sequence[str]], Scorer]  # from the files and the names of the columns
     instructions: Callable[[ExportedRanker], str]  # installation of the files, in Markdown
@@ -133,10 +135,15 @@ class ExportTarget:
 
     def check(self, exported: ExportedRanker, where: str) -> None:
         """Raise BadInput if the format cannot hold a ranker."""
+        saved = exported.saved
         sentence = f"{self.system} holds {' and '.join(self.families)} rankers, and this is {FAMILIES[exported.family]}"
         require(exported.family in self.families, "export.wrong-ranker", sentence, where)
+        largest = np.finfo(np.float32).max / 2
+        fits = all(np.abs(values).max(initial=0.0) <= largest for values in (saved.theta, exported.low, exported.span))
+        sentence = "has parameters or constants beyond float32, in which systems compute"
+        require(fits, "export.wrong-ranker", sentence, where)
         sentence = "transforms features before it scores, which no format can hold; export a ranker without that"
-        require(not exported.saved.ranker.transforms, "export.wrong-ranker", sentence, where)
+        require(not saved.ranker.transforms, "export.wrong-ranker", sentence, where)
         sentence = (
             f"its features are normalised within each list, which {self.system} cannot do; train with "
             'normalize = "fixed", or normalise the features yourself and say --normalised'

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.export.contents import damaged, finite, text_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import MOST_TREES, NodeTree, check_trees, sum_of_trees
+from quorank.export.trees import NodeTree, sum_of_trees
 
 FILE = "model.txt"
 NUMERICAL_NAN, DEFAULT_LEFT = 8, 2
@@ -65,44 +63,20 @@ def _row(values: Iterable[object]) -> str:
 
 
 def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
-    text = text_of(files, FILE)
-    head, *sections = text.partition("\nend of trees")[0].split("\nTree=")
-    require(len(sections) <= MOST_TREES, "export.damaged", "holds too many trees", FILE)
-    table = _read_table(head)
-    known = table.get("version") == "v4" and table.get("feature_names", "").split(" ") == list(names)
-    require(known, "export.damaged", "expected a model of version v4 over the features of the export", FILE)
-    trees = check_trees([_read_tree(_read_table(section)) for section in sections], len(names), FILE)
+    _, *sections = files[FILE].decode().partition("\nend of trees")[0].split("\nTree=")
+    trees = [_read_tree(section) for section in sections]
     return lambda features: sum_of_trees(trees, features.astype(np.float64), np.less_equal, np.float64)
 
 
-def _read_table(text: str) -> dict[str, str]:
-    return {key: value for key, _, value in (line.partition("=") for line in text.splitlines())}
-
-
-def _read_tree(table: dict[str, str]) -> NodeTree:
+def _read_tree(section: str) -> NodeTree:
+    table = {key: value for key, _, value in (line.partition("=") for line in section.splitlines())}
     keys = ("split_feature", "decision_type", "left_child", "right_child")
-    features, kinds, *sides = (_read_integers(table.get(key, "")) for key in keys)
-    thresholds, values = (
-        [finite(word, FILE, key, float) for word in table.get(key, "").split()] for key in ("threshold", "leaf_value")
-    )
+    features, kinds, *sides = ([int(word) for word in table.get(key, "").split()] for key in keys)
+    thresholds, values = ([float(word) for word in table.get(key, "").split()] for key in ("threshold", "leaf_value"))
     splits, none = len(features), [-1] * len(values)
-    valid = all(kind in (NUMERICAL_NAN, NUMERICAL_NAN + DEFAULT_LEFT) for kind in kinds)
-    valid = valid and min(features, default=0) >= 0 and len(thresholds) == splits
-    valid = valid and (table.get("num_cat"), table.get("shrinkage"), table.get("is_linear")) == ("0", "1", "0")
-    require(valid, "export.damaged", "holds a tree whose lists do not fit each other", FILE)
     left, right = ([*(c if c >= 0 else splits - c - 1 for c in side), *none] for side in sides)
     missing_left = [kind == NUMERICAL_NAN + DEFAULT_LEFT for kind in [*kinds, *none]]
     return NodeTree([*features, *none], [*thresholds, *values], left, right, missing_left)
-
-
-def _read_integers(text: str) -> list[int]:
-    words = text.split()
-    try:
-        if all(len(word) <= 10 and word.isascii() for word in words):
-            return [int(word) for word in words]
-    except ValueError:
-        pass
-    raise damaged(FILE, "holds something else in a list of integers")
 
 
 def _instructions(exported: ExportedRanker) -> str:
@@ -119,4 +93,4 @@ scores = model.predict(np.zeros((3, {exported.saved.n_features}), dtype=np.float
 """
 
 
-LIGHTGBM = ExportTarget("lightgbm", "LightGBM", ("trees",), _write, _load, _instructions)
+LIGHTGBM = ExportTarget("lightgbm", "LightGBM", ("trees",), (FILE,), _write, _load, _instructions)

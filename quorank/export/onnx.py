@@ -3,25 +3,18 @@
 NaN is filled, a fixed normalisation is computed in double and rounded once as in Quorank, and the hidden layer is inside.
 Trees are one TreeEnsembleRegressor over raw features. Operators are those of opset 13 and ai.onnx.ml 3, which old runtimes
 read.
-
-A model is run in `onnxruntime` only after its graph has been checked. An untrusted graph could name other files (external
-data), loop for ever (cycles in trees) or allocate without bounds (broadcasting), so the checker accepts only graphs
-that the writer could have written, apart from the values of constants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.errors import BadInput, require
-from quorank.export.contents import content_of
-from quorank.export.exported_ranker import ExportedRanker, ExportTarget, HiddenLayer, Scorer
-from quorank.export.trees import NodeTree, check_trees
-from quorank.files.untrusted import translate_errors
-from quorank.kernels.arrays import Doubles, Floats
+from quorank.errors import BadInput
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
+from quorank.export.trees import NodeTree
 
 if TYPE_CHECKING:
     import onnx
@@ -29,8 +22,6 @@ if TYPE_CHECKING:
 FILE, INPUT, OUTPUT = "model.onnx", "features", "scores"
 OPSET, TREES_OPSET, IR_VERSION = 13, 3, 8
 TREES_DOMAIN, TREES_OPERATOR = "ai.onnx.ml", "TreeEnsembleRegressor"
-_FLOAT, _INT64, _DOUBLE = 1, 7, 11  # of TensorProto
-_SIZES = {_FLOAT: 4, _INT64: 8, _DOUBLE: 8}
 
 
 def _not_installed() -> BadInput:
@@ -47,9 +38,7 @@ def _write(exported: ExportedRanker) -> dict[str, bytes]:
     if exported.family == "trees":
         column = graph.add(TREES_OPERATOR, INPUT, domain=TREES_DOMAIN, **_tree_attributes(exported.trees))
     else:
-        low, span = (exported.low, exported.span) if exported.normalisation.low else (None, None)
-        prepared = _add_preparation(graph, exported.missing, low, span)
-        column = _add_layers(graph, prepared, exported.weights if exported.family == "linear" else exported.layer)
+        column = _add_layers(graph, _add_preparation(graph, exported), exported)
     graph.add("Reshape", column, graph.constant("as_row", np.array([-1])), output=OUTPUT)
     built = helper.make_graph(
         graph.nodes,
@@ -88,21 +77,24 @@ class _Graph:
         return name
 
 
-def _add_preparation(graph: _Graph, missing: float, low: Doubles | None, span: Doubles | None) -> str:
+def _add_preparation(graph: _Graph, exported: ExportedRanker) -> str:
     """Fill missing features and normalise."""
-    fill = graph.constant("missing", np.array([missing], dtype=np.float32))
+    from onnx import TensorProto
+
+    fill = graph.constant("missing", np.array([exported.missing], dtype=np.float32))
     filled = graph.add("Where", graph.add("IsNaN", INPUT), fill, INPUT)
-    if low is None or span is None:
+    if not exported.normalisation.low:
         return filled
-    moved = graph.add("Sub", graph.add("Cast", filled, to=_DOUBLE), graph.constant("low", low))
-    divided = graph.add("Div", moved, graph.constant("span", np.where(span > 0.0, span, 1.0)))
-    return graph.add("Cast", divided, to=_FLOAT)
+    moved = graph.add("Sub", graph.add("Cast", filled, to=TensorProto.DOUBLE), graph.constant("low", exported.low))
+    divided = graph.add("Div", moved, graph.constant("span", np.where(exported.span > 0.0, exported.span, 1.0)))
+    return graph.add("Cast", divided, to=TensorProto.FLOAT)
 
 
-def _add_layers(graph: _Graph, prepared: str, layer: HiddenLayer | Floats) -> str:
+def _add_layers(graph: _Graph, prepared: str, exported: ExportedRanker) -> str:
     """Multiply by the weights of a linear ranker, or compute v·a(Wx + b)."""
-    if not isinstance(layer, HiddenLayer):
-        return graph.add("MatMul", prepared, graph.constant("weights", layer[:, None]))
+    if exported.family == "linear":
+        return graph.add("MatMul", prepared, graph.constant("weights", exported.weights[:, None]))
+    layer = exported.layer
     product = graph.add("MatMul", prepared, graph.constant("weights", np.ascontiguousarray(layer.weights.T)))
     units = graph.add("Add", product, graph.constant("bias", layer.bias))
     active = graph.add("Relu" if layer.activation == "relu" else "Sigmoid", units)
@@ -132,13 +124,7 @@ def _tree_attributes(trees: list[NodeTree]) -> dict[str, Any]:
     return {**nodes, **targets, "n_targets": 1, "aggregate_function": "SUM", "post_transform": "NONE"}
 
 
-# ------------------------------------------------------------ checker
-
-
 def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
-    """Check the model of an export and return it, run by `onnxruntime`."""
-    content = content_of(files, FILE)
-    check_graph(content, len(names))
     try:
         import onnxruntime
     except ImportError:
@@ -146,98 +132,8 @@ def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    with translate_errors(FILE, "a model that onnxruntime reads"):
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-    def score(features: Floats) -> Doubles:
-        with translate_errors(FILE, "a model that onnxruntime runs"):
-            (column,) = session.run([OUTPUT], {INPUT: np.ascontiguousarray(features, dtype=np.float32)})
-        rows = np.asarray(column, dtype=np.float64).reshape(-1)
-        require(len(rows) == len(features), "export.damaged", f"gives {len(rows)} scores of {len(features)} rows", FILE)
-        return rows
-
-    return score
-
-
-def check_graph(content: bytes, n_features: int) -> None:
-    """Raise BadInput for a graph that differs from every graph of the writer in more than the values of constants."""
-    try:
-        import onnx
-    except ImportError:
-        raise _not_installed() from None
-    model = onnx.ModelProto()
-    with translate_errors(FILE, "an ONNX model"):
-        model.ParseFromString(content)
-    graph = model.graph
-    foreign = model.functions or any(each.domain not in ("", "ai.onnx", TREES_DOMAIN) for each in model.opset_import)
-    require(not foreign, "export.damaged", "calls functions that are no part of ONNX", FILE)
-    inputs, outputs = ([each.name for each in values] for values in (graph.input, graph.output))
-    sentence = f'expected the input "{INPUT}" and the output "{OUTPUT}"'
-    require((inputs, outputs) == ([INPUT], [OUTPUT]), "export.damaged", sentence, FILE)
-    tensor = graph.input[0].type.tensor_type
-    shape = [each.dim_value for each in tensor.shape.dim]
-    fits = tensor.elem_type == _FLOAT and len(shape) == 2 and shape[1] == n_features
-    require(fits, "export.damaged", f"expected an input of {n_features} features", FILE)
-    shapes = _constant_shapes(graph)
-    written = _same_kind(graph, shapes, n_features)
-    same = list(graph.node) == written.nodes and shapes == {each.name: _shape(each) for each in written.constants}
-    require(same, "export.damaged", "holds a graph that no ranker of Quorank has", FILE)
-
-
-def _shape(tensor: Any) -> tuple[int, ...]:
-    return (tensor.data_type, *tensor.dims)
-
-
-def _constant_shapes(graph: Any) -> dict[str, tuple[int, ...]]:
-    """Return type and shape of the constants, whose values must be in the file itself."""
-    for tensor in graph.initializer:
-        size = _SIZES.get(tensor.data_type, 0) * int(np.prod([max(dim, 0) for dim in tensor.dims], dtype=object))
-        inside = not tensor.external_data and tensor.data_location == 0 and len(tensor.dims) <= 2
-        sentence = "holds a constant that lies in another file, or is no plain array"
-        require(inside and size and len(tensor.raw_data) == size, "export.damaged", sentence, FILE)
-    require(not graph.sparse_initializer, "export.damaged", "holds a constant that is no plain array", FILE)
-    return {tensor.name: _shape(tensor) for tensor in graph.initializer}
-
-
-def _same_kind(graph: Any, shapes: dict[str, tuple[int, ...]], n_features: int) -> _Graph:
-    """Write a graph of the same kind: trees, or the same normalisation, units and activation."""
-    operators = [node.op_type for node in graph.node]
-    written = _Graph()
-    if operators[:1] == [TREES_OPERATOR]:
-        trees = _read_trees(graph.node[0], n_features)
-        column = written.add(TREES_OPERATOR, INPUT, domain=TREES_DOMAIN, **_tree_attributes(trees))
-    else:
-        low = np.zeros(n_features) if "Sub" in operators else None
-        prepared = _add_preparation(written, 0.0, low, low)
-        layer: HiddenLayer | Floats = np.zeros(n_features, dtype=np.float32)
-        if "bias" in shapes:
-            units = np.zeros(shapes["bias"][-1], dtype=np.float32)
-            activation: Literal["relu", "sigmoid"] = "relu" if "Relu" in operators else "sigmoid"
-            layer = HiddenLayer(np.zeros((len(units), n_features), dtype=np.float32), units, units, activation)
-        column = _add_layers(written, prepared, layer)
-    written.add("Reshape", column, written.constant("as_row", np.array([-1])), output=OUTPUT)
-    return written
-
-
-def _read_trees(node: Any, n_features: int) -> list[NodeTree]:
-    """Read a TreeEnsembleRegressor; refuse cycles and nodes out of order."""
-    named = {each.name: each for each in node.attribute}
-    columns = ("treeids", "featureids", "truenodeids", "falsenodeids", "missing_value_tracks_true")
-    columns_of_nodes = [list(named[f"nodes_{name}"].ints) if f"nodes_{name}" in named else [] for name in columns]
-    modes, values = (named.get(f"nodes_{name}") for name in ("modes", "values"))
-    weights = iter(named["target_weights"].floats if "target_weights" in named else ())
-    trees: list[NodeTree] = []
-    lists = (*columns_of_nodes, modes.strings if modes else [], values.floats if values else [])
-    require(len(set(map(len, lists))) == 1, "export.damaged", "holds trees whose lists do not fit each other", FILE)
-    for number, feature, left, right, missing, mode, value in zip(*lists, strict=True):
-        if number == len(trees):
-            trees.append(NodeTree())
-        valid = number == len(trees) - 1 and 0 <= feature < n_features
-        require(valid, "export.damaged", "holds trees whose nodes are out of order", FILE)
-        is_leaf = mode == b"LEAF"
-        at = trees[-1].add(-1 if is_leaf else feature, next(weights, 0.0) if is_leaf else value, bool(missing))
-        trees[-1].left[at], trees[-1].right[at] = left, right
-    return check_trees(trees, n_features, FILE)
+    session = onnxruntime.InferenceSession(files[FILE], options, providers=["CPUExecutionProvider"])
+    return lambda features: session.run([OUTPUT], {INPUT: np.ascontiguousarray(features, dtype=np.float32)})[0]
 
 
 def _instructions(exported: ExportedRanker) -> str:
@@ -256,4 +152,4 @@ rows = np.zeros((3, {n}), dtype=np.float32)
 """
 
 
-ONNX = ExportTarget("onnx", "ONNX", ("linear", "network", "trees"), _write, _load, _instructions)
+ONNX = ExportTarget("onnx", "ONNX", ("linear", "network", "trees"), (FILE,), _write, _load, _instructions)

@@ -15,22 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.export.contents import (
-    damaged,
-    entry,
-    fill_missing,
-    finite,
-    json_file,
-    json_in,
-    json_of,
-    names_of,
-    next_float32,
-    short_floats,
-    sum_of_products,
-)
+from quorank.export.contents import fill_missing, json_file, next_float32, short_floats, sum_of_products
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import NodeTree, check_trees, read_nested, sum_of_trees
+from quorank.export.trees import NodeTree, read_nested, sum_of_trees
 from quorank.kernels.arrays import Floats
 
 FEATURES, MODEL = "featureset.json", "model.json"
@@ -87,59 +74,33 @@ def _dump(tree: NodeTree, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
-    listed = entry(entry(json_of(files, FEATURES), "featureset", dict, FEATURES), "features", list, FEATURES)
-    names = names_of(listed, {name: at for at, name in enumerate(columns)}, FEATURES)
-    require(len(names) == len(columns), "export.damaged", "expected every feature of the export", FEATURES)
-    order = [list(columns).index(name) for name in names]
-    places = {name: at for at, name in enumerate(names)}
-    model = entry(entry(json_of(files, MODEL), "model", dict, MODEL), "model", dict, MODEL)
-    centre, scale = _read_normalisers(model, places)
-    definition = json_in(entry(model, "definition", str, MODEL), MODEL)
-    trees: list[NodeTree] = []
-    weights = np.zeros(len(names), dtype=np.float32)
-    if model.get("type") == "model/linear":
-        for name in definition if isinstance(definition, dict) else ("",):
-            require(name in places, "export.damaged", "has a weight of no feature", MODEL)
-            weights[places[name]] = finite(definition[name], MODEL, f"weight of {name}")
-    elif model.get("type") == "model/xgboost+json":
-        dumped = definition if isinstance(definition, list) else []
-        read = [read_nested(each, lambda node: _read_node(node, places), MODEL) for each in dumped]
-        trees = check_trees(read, len(names), MODEL)
-    else:
-        raise damaged(MODEL, "expected a model/linear or a model/xgboost+json")
+    names = [feature["name"] for feature in json.loads(files[FEATURES])["featureset"]["features"]]
+    order = [columns.index(name) for name in names]
+    model = json.loads(files[MODEL])["model"]["model"]
+    definition = json.loads(model["definition"])
+    normalisers = model.get("feature_normalizers", {})
+    tables = [normalisers.get(name, {"standard": {"mean": 0.0, "standard_deviation": 1.0}}) for name in names]
+    centre, scale = (
+        np.array([table["standard"][key] for table in tables], dtype=np.float32)
+        for key in ("mean", "standard_deviation")
+    )
+    linear = model["type"] == "model/linear"
+    weights = np.array([definition.get(name, 0.0) for name in names] if linear else [], dtype=np.float32)
+    trees = [] if linear else [read_nested(root, lambda node: _read_node(node, names)) for root in definition]
 
     def score(features: Floats) -> Any:
         with np.errstate(all="ignore"):
             x = (fill_missing(features, 0.0)[:, order] - centre) / scale
-        return sum_of_trees(trees, x, np.less) if trees else sum_of_products(x, weights)
+        return sum_of_products(x, weights) if linear else sum_of_trees(trees, x, np.less)
 
     return score
 
 
-def _read_normalisers(model: dict[str, Any], places: dict[str, int]) -> tuple[Floats, Floats]:
-    """Return (n,) constants subtracted from the features, and their divisors."""
-    centre, scale = np.zeros(len(places), dtype=np.float32), np.ones(len(places), dtype=np.float32)
-    normalisers = model.get("feature_normalizers", {})
-    for name, normaliser in normalisers.items() if isinstance(normalisers, dict) else [("", None)]:
-        require(name in places, "export.damaged", "normalises no feature", MODEL)
-        table = entry(normaliser, "standard", dict, MODEL)
-        first, width = (finite(table.get(k), MODEL, f"{k} of {name}") for k in ("mean", "standard_deviation"))
-        require(width > 0.0, "export.damaged", f"the normaliser of {name} has no width", MODEL)
-        centre[places[name]], scale[places[name]] = first, width
-    return centre, scale
-
-
-def _read_node(node: object, places: dict[str, int]) -> tuple[int, float, tuple[object, ...]]:
-    table = node if isinstance(node, dict) else {}
-    if "leaf" in table:
-        return -1, float(finite(table["leaf"], MODEL, "leaf")), ()
-    name, children = entry(node, "split", str, MODEL), entry(node, "children", list, MODEL)
-    require(name in places, "export.damaged", "splits by no feature", MODEL)
-    threshold = finite(table.get("split_condition"), MODEL, "split_condition")
-    numbers = [child.get("nodeid") if isinstance(child, dict) else None for child in children]
-    valid = len(children) == 2 and numbers == [table.get("yes"), table.get("no")] and "depth" in table
-    require(valid, "export.damaged", f"node {table.get('nodeid')} of a tree is incomplete", MODEL)
-    return places[name], float(threshold), tuple(children)
+def _read_node(node: dict[str, Any], names: list[str]) -> tuple[int, float, tuple[Any, ...]]:
+    if "leaf" in node:
+        return -1, node["leaf"], ()
+    children = {child["nodeid"]: child for child in node["children"]}
+    return names.index(node["split"]), node["split_condition"], (children[node["yes"]], children[node["no"]])
 
 
 def _instructions(exported: ExportedRanker, server: str, page: str) -> str:
@@ -171,6 +132,7 @@ def _target(name: str, server: str, page: str) -> ExportTarget:
         name,
         f"the learning-to-rank plug-in of {server}",
         ("linear", "trees"),
+        (FEATURES, MODEL),
         _write,
         _load,
         lambda exported: _instructions(exported, server, page),

@@ -11,24 +11,15 @@ feature between the two goes left in Solr and right in Quorank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.export.contents import (
-    entry,
-    fill_missing,
-    finite,
-    json_file,
-    json_of,
-    names_of,
-    short_floats,
-    sum_of_products,
-)
+from quorank.export.contents import fill_missing, json_file, short_floats, sum_of_products
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import NodeTree, check_trees, read_nested, sum_of_trees
+from quorank.export.trees import NodeTree, read_nested, sum_of_trees
 from quorank.kernels.arrays import Floats
 
 FEATURES, MODEL = "features.json", "model.json"
@@ -101,69 +92,35 @@ def written_thresholds(thresholds: Floats) -> Floats:
 
 
 def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
-    places = {name: at for at, name in enumerate(columns)}
-    store = json_of(files, FEATURES)
-    require(isinstance(store, list), "export.damaged", "expected a list of features", FEATURES)
-    defaults = np.zeros(len(columns), dtype=np.float32)
-    for feature, name in zip(store, names_of(store, places, FEATURES), strict=True):
-        value = entry(feature, "params", dict, FEATURES).get("defaultValue", 0.0)
-        defaults[places[name]] = finite(value, FEATURES, "defaultValue")
-    model = json_of(files, MODEL)
-    listed = entry(model, "features", list, MODEL)
-    names = names_of(listed, places, MODEL)
-    order = [places[name] for name in names]
-    low, span = _read_normalisers(listed)
-    kind, params = entry(model, "class", str, MODEL), entry(model, "params", dict, MODEL)
-    readers = {f"{_MODELS}LinearModel": _read_linear, f"{_MODELS}MultipleAdditiveTreesModel": _read_trees}
-    require(kind in readers, "export.damaged", f"expected a model of {_MODELS}*", MODEL)
-    inner = readers[kind](params, names)
+    store, model = json.loads(files[FEATURES]), json.loads(files[MODEL])
+    values = {feature["name"]: feature["params"].get("defaultValue", 0.0) for feature in store}
+    defaults = np.array([values[name] for name in columns], dtype=np.float32)
+    names = [feature["name"] for feature in model["features"]]
+    order = [columns.index(name) for name in names]
+    ranges = [feature.get("norm", {"params": {"min": 0.0, "max": 1.0}})["params"] for feature in model["features"]]
+    low, high = (np.array([each[end] for each in ranges], dtype=np.float32) for end in ("min", "max"))
+    if model["class"] == f"{_MODELS}LinearModel":
+        weights = [np.float32(model["params"]["weights"][name]) for name in names]
+    else:
+        listed = model["params"]["trees"]
+        weights = [np.float32(tree["weight"]) for tree in listed]
+        trees = [read_nested(tree["root"], lambda node: _read_node(node, names)) for tree in listed]
 
     def score(features: Floats) -> Any:
         with np.errstate(all="ignore"):
-            return inner((fill_missing(features, defaults)[:, order] - low) / span)
+            x = (fill_missing(features, defaults)[:, order] - low) / (high - low)
+        if model["class"] == f"{_MODELS}LinearModel":
+            return sum_of_products(x, weights)
+        return sum_of_trees(trees, x, np.less_equal, weights=weights)
 
     return score
 
 
-def _read_normalisers(listed: list[Any]) -> tuple[Floats, Floats]:
-    """Return (n,) constants subtracted from the features, and their divisors."""
-    low, span = np.zeros(len(listed), dtype=np.float32), np.ones(len(listed), dtype=np.float32)
-    for number, feature in enumerate(listed):
-        if "norm" not in feature:
-            continue
-        norm = entry(feature, "norm", dict, MODEL)
-        kind, params = entry(norm, "class", str, MODEL), entry(norm, "params", dict, MODEL)
-        require(kind == f"{_NORMS}MinMaxNormalizer", "export.damaged", "expected a MinMaxNormalizer", MODEL)
-        low[number], high = (finite(params.get(key), MODEL, key) for key in ("min", "max"))
-        span[number] = high - low[number]
-        require(span[number] != 0.0, "export.damaged", "a normaliser has no width", MODEL)
-    return low, span
-
-
-def _read_linear(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
-    weights_by_name = entry(params, "weights", dict, MODEL)
-    require(set(weights_by_name) == set(names), "export.damaged", "expected a weight of each feature", MODEL)
-    weights = np.array([finite(weights_by_name[name], MODEL, f"weight of {name}") for name in names])
-    return lambda x: sum_of_products(x, weights)
-
-
-def _read_trees(params: dict[str, Any], names: list[str]) -> Callable[[Floats], Any]:
-    places = {name: at for at, name in enumerate(names)}
-    listed = entry(params, "trees", list, MODEL)
-    weights = [finite(entry(tree, "weight", str, MODEL), MODEL, "weight") for tree in listed]
-    trees = [read_nested(tree.get("root"), lambda node: _read_node(node, places), MODEL) for tree in listed]
-    check_trees(trees, len(names), MODEL)
-    return lambda x: sum_of_trees(trees, x, np.less_equal, weights=weights)
-
-
-def _read_node(node: object, places: dict[str, int]) -> tuple[int, float, tuple[object, ...]]:
-    table = node if isinstance(node, dict) else {}
-    if "feature" not in table:
-        return -1, float(finite(table.get("value"), MODEL, "value")), ()
-    name = entry(node, "feature", str, MODEL)
-    require(name in places, "export.damaged", "splits by no feature of the model", MODEL)
-    threshold = finite(table.get("threshold"), MODEL, "threshold") + _SLACK
-    return places[name], float(threshold), (table.get("left"), table.get("right"))
+def _read_node(node: dict[str, Any], names: list[str]) -> tuple[int, float, tuple[Any, ...]]:
+    if "feature" not in node:
+        return -1, float(node["value"]), ()
+    threshold = np.float32(node["threshold"]) + _SLACK
+    return names.index(node["feature"]), float(threshold), (node["left"], node["right"])
 
 
 def _instructions(exported: ExportedRanker) -> str:
@@ -183,4 +140,4 @@ https://solr.apache.org/guide/solr/latest/query-guide/learning-to-rank.html
 """
 
 
-SOLR = ExportTarget("solr", "Solr", ("linear", "trees"), _write, _load, _instructions, deepest=300)
+SOLR = ExportTarget("solr", "Solr", ("linear", "trees"), (FEATURES, MODEL), _write, _load, _instructions, deepest=300)

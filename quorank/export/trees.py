@@ -14,13 +14,10 @@ from typing import Any
 import numpy as np
 
 from quorank.data.normalisation import Normalisation
-from quorank.errors import require
 from quorank.kernels.arrays import Floats
 from quorank.rankers.ranker_file import SavedRanker
 from quorank.rankers.trees import TreeArrays, Trees
 
-MOST_NODES, MOST_TREES = 1 << 14, 100_000
-"""Nodes of a tree, leaves included, and trees of a model that is read."""
 _LARGEST = np.finfo(np.float32).max
 
 
@@ -161,13 +158,13 @@ def _from_key(keys: np.ndarray) -> Floats:
 # ------------------------------------------------------------ trees of a file
 
 
-def read_nested(root: object, read: Callable[[object], tuple[int, float, tuple[object, ...]]], file: str) -> NodeTree:
+def read_nested(root: Any, read: Callable[[Any], tuple[int, float, tuple[Any, ...]]]) -> NodeTree:
     """Read a tree whose nodes contain each other, without recursion.
 
     `read` returns a split's feature, threshold, and (left, right) child; of a leaf −1, its value and ().
     """
     tree = NodeTree()
-    waiting: list[tuple[object, int, bool]] = [(root, -1, False)]
+    waiting: list[tuple[Any, int, bool]] = [(root, -1, False)]
     while waiting:
         node, parent, is_left = waiting.pop()
         feature, threshold, children = read(node)
@@ -176,22 +173,7 @@ def read_nested(root: object, read: Callable[[object], tuple[int, float, tuple[o
             waiting += [(children[1], number, False), (children[0], number, True)]
         if parent >= 0:
             (tree.left if is_left else tree.right)[parent] = number
-        require(number < MOST_NODES, "export.damaged", "holds a tree of too many nodes", file)
     return tree
-
-
-def check_trees(trees: list[NodeTree], n_features: int, file: str) -> list[NodeTree]:
-    """Return the trees; refuse columns of different lengths, cycles, children that do not exist and unknown features."""
-    require(0 < len(trees) <= MOST_TREES, "export.damaged", f"holds {len(trees):,} trees", file)
-    for number, tree in enumerate(trees, 1):
-        sizes = {len(column) for column in (tree.feature, tree.threshold, tree.left, tree.right, tree.missing_left)}
-        size = len(tree.feature)
-        valid = sizes == {size} and 0 < size <= MOST_NODES and max(tree.feature) < n_features
-        splits = (node for node in range(size) if valid and tree.feature[node] >= 0)
-        valid = valid and all(node < min(tree.left[node], tree.right[node]) for node in splits)
-        valid = valid and max(*tree.left, *tree.right) < size
-        require(valid, "export.damaged", f"tree {number} has invalid nodes", file)
-    return trees
 
 
 def sum_of_trees(

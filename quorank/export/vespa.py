@@ -9,23 +9,20 @@ The checker reads the part of the language that these profiles use: numbers, `+ 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.export.contents import next_float32, text_of
+from quorank.export.contents import next_float32
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree
 from quorank.kernels.arrays import Doubles, Floats
 
 PROFILE, FIELDS, NAME = "quorank.profile", "fields.sd", "quorank"
-MOST_TOKENS, DEEPEST = 4_000_000, 130
-_TOKEN = re.compile(r"\s+|(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[A-Za-z_][A-Za-z0-9_]*|[<>=]=|[-+*/<>(),])")
-_FUNCTION = re.compile(r"function ([A-Za-z_][A-Za-z0-9_]*)\(\) \{")
+_TOKEN = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[A-Za-z_]\w*|[<>=]=|[-+*/<>(),]")
+_BODY = re.compile(r"(?:function (\w+)\(\)|first-phase) \{\s+expression(?:: (.*)| \{([^}]*)\})")
 _BINDING = {"==": 1, "<": 1, "<=": 1, ">": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3}
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
@@ -81,129 +78,64 @@ def _nested(tree: NodeTree, names: tuple[str, ...]) -> str:
 
 
 def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
-    bodies = _read_bodies(text_of(files, PROFILE))
-    phase = bodies.pop("first-phase")
-    expressions = {name: _tokens(body) for name, body in (*bodies.items(), ("first-phase", phase))}
+    found = _BODY.finditer(files[PROFILE].decode())
+    expressions = {match[1] or "first-phase": _TOKEN.findall(match[2] or match[3]) for match in found}
 
     def score(features: Floats) -> Doubles:
         attributes = dict(zip(columns, features.astype(np.float64).T, strict=True))
         values: dict[str, Any] = {}
         with np.errstate(all="ignore"):
             for name, tokens in expressions.items():
-                values[name] = _Evaluator(tokens, attributes, values).evaluate()
+                values[name] = _Evaluator(tokens, attributes, values).expression()
         return np.broadcast_to(np.asarray(values["first-phase"], dtype=np.float64), (len(features),)).copy()
 
-    score(np.zeros((0, len(columns)), dtype=np.float32))  # raises for a damaged expression
     return score
-
-
-def _read_bodies(text: str) -> dict[str, str]:
-    """Return the expressions of a profile's functions and of "first-phase", in their order."""
-    bodies: dict[str, str] = {}
-    lines = text.splitlines()
-    require(lines[:1] and lines[0].startswith("rank-profile "), "export.damaged", "is no rank profile", PROFILE)
-    name: str | None = None
-    body: list[str] | None = None
-    for line in map(str.strip, lines[1:]):
-        head = _FUNCTION.fullmatch(line)
-        if head or line == "first-phase {":
-            name, body = head.group(1) if head else "first-phase", None
-            require(name not in bodies, "export.damaged", f"defines {name[:60]} twice", PROFILE)
-        elif name is not None and line.startswith("expression: "):
-            bodies[name] = line.removeprefix("expression: ")
-        elif name is not None and line == "expression {":
-            body = []
-        elif line == "}":
-            if body is not None and name is not None:
-                bodies[name], body = "\n".join(body), None
-            else:
-                name = None
-        elif body is not None:
-            body.append(line)
-    require("first-phase" in bodies, "export.damaged", "has no first phase", PROFILE)
-    return bodies
 
 
 class _Evaluator:
     """Precedence climbing over the tokens of one expression, which computes (rows,) values as it reads."""
 
     def __init__(self, tokens: list[str], attributes: Mapping[str, Doubles], functions: Mapping[str, Any]) -> None:
-        self.tokens, self.at, self.depth = tokens, 0, 0
+        self.tokens = tokens[::-1]  # the next one last
         self.attributes, self.functions = attributes, functions
 
-    def evaluate(self) -> Any:
-        """Evaluate the expression up to its end."""
-        value = self._expression(1)
-        _check(self.at == len(self.tokens), "holds something behind an expression")
-        return value
-
-    def _next(self, expected: str = "") -> str:
-        _check(self.at < len(self.tokens), "holds an expression that ends too early")
-        token = self.tokens[self.at]
-        _check(expected in ("", token), f"expected {expected!r} in an expression, got {token[:40]!r}")
-        self.at += 1
-        return token
-
-    def _expression(self, least: int) -> Any:
+    def expression(self, least: int = 1) -> Any:
+        """Evaluate operators that bind at least so closely."""
         value = self._atom()
-        while self.at < len(self.tokens) and _BINDING.get(self.tokens[self.at], 0) >= least:
-            operator = self._next()
+        while self.tokens and _BINDING.get(self.tokens[-1], 0) >= least:
+            operator = self.tokens.pop()
             # the right operand binds closer: a − b − c is (a − b) − c
-            value = _OPERATIONS[operator](value, self._expression(_BINDING[operator] + 1)) * 1.0
+            value = _OPERATIONS[operator](value, self.expression(_BINDING[operator] + 1)) * 1.0
         return value
 
     def _arguments(self, count: int) -> list[Any]:
+        """Evaluate the arguments of a call, each behind a parenthesis or a comma."""
         arguments = []
-        for number in range(count):
-            self._next("," if number else "(")
-            arguments.append(self._expression(1))
-        self._next(")")
+        for _ in range(count):
+            self.tokens.pop()
+            arguments.append(self.expression())
+        self.tokens.pop()
         return arguments
 
     def _atom(self) -> Any:
-        token = self._next()
-        self.depth += 1
-        _check(self.depth <= DEEPEST, "holds an expression that is nested too deep")
+        token = self.tokens.pop()
         if token[0].isdigit():
-            value: Any = float(token)
-            _check(math.isfinite(value), "holds a number that is too large")
-        elif token == "-":
-            value = 0.0 - self._atom()
-        elif token == "(":
-            value = self._expression(1)
-            self._next(")")
-        elif token == "if":
+            return float(token)
+        if token == "-":
+            return 0.0 - self._atom()
+        if token == "(":
+            value = self.expression()
+            self.tokens.pop()
+            return value
+        if token == "if":
             condition, yes, no = self._arguments(3)
-            value = np.where(np.asarray(condition) != 0.0, yes, no)
-        elif token == "isNan":
-            value = np.isnan(self._arguments(1)[0]) * 1.0
-        elif token == "attribute":
-            self._next("(")
-            name = self._next()
-            self._next(")")
-            _check(name in self.attributes, "reads an attribute that is no feature of the export")
-            value = self.attributes[name]
-        else:
-            _check(token in self.functions, f"calls {token[:40]!r}, which is not defined before")
-            value = self.functions[token]
-        self.depth -= 1
-        return value
-
-
-def _check(condition: object, sentence: str) -> None:
-    require(condition, "export.damaged", sentence, PROFILE)
-
-
-def _tokens(text: str) -> list[str]:
-    tokens, at = [], 0
-    for match in _TOKEN.finditer(text):
-        _check(match.start() == at, f"holds {text[at]!r}, which is no part of an expression")
-        at = match.end()
-        if match.group(1):
-            tokens.append(match.group(1))
-            _check(len(tokens) <= MOST_TOKENS, "holds an expression that is too long")
-    _check(at == len(text), "holds something that is no part of an expression")
-    return tokens
+            return np.where(np.asarray(condition) != 0.0, yes, no)
+        if token == "isNan":
+            return np.isnan(self._arguments(1)[0]) * 1.0
+        if token == "attribute":
+            _, name, _ = (self.tokens.pop() for _ in range(3))
+            return self.attributes[name]
+        return self.functions[token]
 
 
 def _instructions(exported: ExportedRanker) -> str:
@@ -223,4 +155,6 @@ Rank profiles: https://docs.vespa.ai/en/basics/ranking.html
 """
 
 
-VESPA = ExportTarget("vespa", "Vespa", ("linear", "trees"), _write, _load, _instructions, deepest=100)
+VESPA = ExportTarget(
+    "vespa", "Vespa", ("linear", "trees"), (PROFILE, FIELDS), _write, _load, _instructions, deepest=100
+)

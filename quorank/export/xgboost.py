@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.export.contents import entry, finite, json_of, next_float32
+from quorank.export.contents import next_float32
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
-from quorank.export.trees import NodeTree, check_trees, sum_of_trees
+from quorank.export.trees import NodeTree, sum_of_trees
 
 FILE = "model.json"
 NO_PARENT = 2147483647
@@ -81,25 +80,16 @@ def _tree_table(number: int, tree: NodeTree, n_features: int) -> dict[str, Any]:
 
 
 def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
-    learner = entry(json_of(files, FILE), "learner", dict, FILE)
-    base = finite(entry(learner, "learner_model_param", dict, FILE).get("base_score"), FILE, "base_score")
-    booster = entry(learner, "gradient_booster", dict, FILE)
-    require(booster.get("name") == "gbtree", "export.damaged", "expected a booster of trees", FILE)
-    listed = entry(entry(booster, "model", dict, FILE), "trees", list, FILE)
-    trees = check_trees([_read_tree(each) for each in listed], len(names), FILE)
+    learner = json.loads(files[FILE])["learner"]
+    base = np.float32(learner["learner_model_param"]["base_score"])
+    trees = [_read_tree(table) for table in learner["gradient_booster"]["model"]["trees"]]
     return lambda features: sum_of_trees(trees, features.astype(np.float32), np.less) + base
 
 
-def _read_tree(table: Any) -> NodeTree:
-    keys = ("split_indices", "left_children", "right_children", "default_left", "split_conditions")
-    *integers, conditions = (entry(table, key, list, FILE) for key in keys)
-    valid = all(type(value) is int for column in integers for value in column)
-    features, left, right, missing = integers
-    valid = valid and len(features) == len(left) and min(features, default=0) >= 0
-    require(valid, "export.damaged", "holds a tree whose lists do not fit each other", FILE)
-    features = [-1 if child == -1 else feature for feature, child in zip(features, left, strict=True)]
-    thresholds = [float(finite(condition, FILE, "condition")) for condition in conditions]
-    return NodeTree(features, thresholds, left, right, [*map(bool, missing)])
+def _read_tree(table: dict[str, Any]) -> NodeTree:
+    left, right = table["left_children"], table["right_children"]
+    features = [-1 if child == -1 else feature for feature, child in zip(table["split_indices"], left, strict=True)]
+    return NodeTree(features, table["split_conditions"], left, right, [*map(bool, table["default_left"])])
 
 
 def _instructions(exported: ExportedRanker) -> str:
@@ -116,4 +106,4 @@ scores = model.predict(xgboost.DMatrix(np.zeros((3, {exported.saved.n_features})
 """
 
 
-XGBOOST = ExportTarget("xgboost", "XGBoost", ("trees",), _write, _load, _instructions)
+XGBOOST = ExportTarget("xgboost", "XGBoost", ("trees",), (FILE,), _write, _load, _instructions)
