@@ -124,11 +124,10 @@ def _noise_multiplier(setting: Setting, target: float, delta: float, accountant:
         return smallest(lambda z: epsilon(setting, z, delta) <= target, float(exact), 1e-9)
 
     def search(accountant: Accountant, start: float, precision: float, step: float, least: float) -> float:
-        def epsilon_at(z: float) -> float:
-            return _epsilon(setting, z, delta, accountant, setting.rounds, step)
+        def enough(z: float) -> bool:
+            return _epsilon(setting, z, delta, accountant, setting.rounds, step) <= target
 
-        found = _by_secants(epsilon_at, target, start, precision, least)
-        return smallest(lambda z: epsilon_at(z) <= target, start, precision, least) if found is None else found
+        return smallest(enough, start, precision, least)
 
     if accountant == "rdp":
         return search("rdp", 1.0, 1e-6, FINE, LEAST_NOISE)
@@ -137,37 +136,6 @@ def _noise_multiplier(setting: Setting, target: float, delta: float, accountant:
     while epsilon(setting, near, delta) > target:  # finer steps are tighter, so this should never be
         near *= 1.001
     return near
-
-
-def _by_secants(
-    epsilon_at: Callable[[float], float], target: float, start: float, precision: float, least: float
-) -> float | None:
-    """Return the result of `smallest` from fewer evaluations: secants on log ε over log z, with a check of the last step.
-
-    None where ε around the root does not follow the curve, such as the library's Rényi divergences of cohorts without
-    replacement, which are differences of nearly equal numbers at large z.
-    """
-    from scipy.optimize import root_scalar
-
-    def excess(x: float) -> float:
-        found = epsilon_at(math.exp(x)) if math.log(1.5 * least) <= x < 30.0 else math.nan
-        return math.log(found / target) if 0.0 < found < math.inf else math.nan
-
-    first = math.log(start)
-    move = max(-2.0, min(2.0, excess(first)))  # ε falls about as 1/z
-    if not abs(move) > 0.0:
-        return None
-    root = root_scalar(excess, x0=first, x1=first + move, method="secant", xtol=precision, maxiter=8)
-    if not (root.converged and math.isfinite(root.root)):
-        return None
-    z, refused = math.exp(root.root), [0.0]
-
-    def beyond(x: float) -> bool:
-        refused[0] = max(refused[0], x if x < z else 0.0)
-        return x >= z
-
-    high = smallest(beyond, start, precision, least)
-    return high if 0.0 < epsilon_at(high) <= target < epsilon_at(refused[0]) < math.inf else None
 
 
 def smallest(enough: Callable[[float], bool], start: float, precision: float, least: float = LEAST_NOISE) -> float:
