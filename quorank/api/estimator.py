@@ -7,10 +7,10 @@ determine the clicks). The same data, settings and seed give the bits of `quoran
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass, fields
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -28,13 +28,16 @@ from quorank.errors import BadInput, require, suggest
 from quorank.kernels.arrays import Integers
 from quorank.learning.client_loop import JUDGED
 from quorank.metrics.lists import ndcg
-from quorank.rankers.ranker_file import SavedRanker
+
+COLUMNS = {"group": "qid", "client": "client"}
+"""Columns of a data frame that `fit`, `predict` and `score` take for these arguments."""
 
 
 class BadArgument(BadInput, ValueError):
     """BadInput that is also a ValueError, as callers of estimators expect."""
 
 
+@dataclass(eq=False, repr=False)
 class FederatedRanker:
     """Ranker learned by a simulated federation from features, labels, queries and clients.
 
@@ -61,41 +64,17 @@ class FederatedRanker:
     ((60,), True)
     """
 
-    group_column = "qid"
-    """Column of a data frame that `fit`, `predict` and `score` take for `group`; a subclass may rename it."""
-    client_column = "client"
-    """Column of a data frame that `fit` takes for `client`."""
-
-    summary_: dict[str, Any]
-    ledger_: dict[str, Any]
-    ranker_: SavedRanker
-    n_features_in_: int
-    one_list_: bool  # fit got no queries, so that its rows were one list
-
-    def __init__(
-        self,
-        experiment: Named = "recommended",
-        *,
-        rounds: int | None = 100,
-        clients: int | None = 100,
-        eta: float | None = None,
-        step: float | None = None,
-        normalize: Any = "fixed",
-        settings: Mapping[str, Any] | None = None,
-        random_state: int | None = 1,
-        threads: int | None = None,
-        out: str | Path | None = None,
-    ) -> None:
-        self.experiment = experiment
-        self.rounds = rounds
-        self.clients = clients
-        self.eta = eta
-        self.step = step
-        self.normalize = normalize
-        self.settings = settings
-        self.random_state = random_state
-        self.threads = threads
-        self.out = out
+    experiment: Named = "recommended"
+    _: KW_ONLY
+    rounds: int | None = 100
+    clients: int | None = 100
+    eta: float | None = None
+    step: float | None = None
+    normalize: Any = "fixed"
+    settings: Mapping[str, Any] | None = None
+    random_state: int | None = 1
+    threads: int | None = None
+    out: str | Path | None = None
 
     def fit(
         self,
@@ -113,8 +92,8 @@ class FederatedRanker:
             y: (rows,) labels, integers from 0 to 4.
             group: (rows,) the query of each row, or the sizes of consecutive lists; default: the data frame's column `qid`,
                 or one list.
-            client: (rows,) the client of each row, the same for all rows of a query, or (queries,) the client of each query
-                in the order of first occurrence; default: the data frame's column `client`.
+            client: (rows,) the client of each row, the same for all rows of a query; default: the data frame's column
+                `client`.
             eval_set: (X, y) or (X, y, group) for the evaluation; default: the training data.
 
         Returns:
@@ -218,28 +197,23 @@ class FederatedRanker:
 
     # ------------------------------------------------------------ scikit-learn's protocol
 
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls).parameters if name != "self"]
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
+        return {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
 
     def set_params(self, **parameters: Any) -> FederatedRanker:
         """Change parameters by name."""
-        known = self._parameter_names()
-        for name in parameters:
+        known = [*self.get_params()]
+        for name, value in parameters.items():
             if name not in known:
                 sentence = f"invalid parameter {name!r}{suggest(name, known)}; known: {', '.join(known)}"
                 raise BadArgument("estimator.unknown-parameter", sentence, "set_params")
-        for name, value in parameters.items():
             setattr(self, name, value)
         return self
 
     def __repr__(self) -> str:
-        defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
-        changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name]]
+        values = [(parameter, getattr(self, parameter.name)) for parameter in fields(self)]
+        changed = [f"{parameter.name}={value!r}" for parameter, value in values if value is not parameter.default]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -266,9 +240,8 @@ class FederatedRanker:
 
     def _split_columns(self, table: Any, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Split X into features, and the group and client of its rows: arguments, else columns of a data frame."""
-        names = {"group": self.group_column, "client": self.client_column}
-        rest, own = take_columns(table, [*names.values()])
-        rows = {key: own.get(name) if arguments.get(key) is None else arguments[key] for key, name in names.items()}
+        rest, own = take_columns(table, [*COLUMNS.values()])
+        rows = {key: own.get(name) if arguments.get(key) is None else arguments[key] for key, name in COLUMNS.items()}
         return rest, rows
 
     def _settings(self, features: npt.NDArray[Any], rows: Mapping[str, Any], *, every_round: bool) -> dict[str, Any]:
@@ -309,26 +282,31 @@ class FederatedRanker:
 
 
 def clients_of_queries(client: npt.ArrayLike, group: npt.ArrayLike | None, rows: int) -> Integers:
-    """Return (queries,) the number of each query's client; clients are numbered in the order of first occurrence."""
+    """Number the clients in the order of first occurrence, and return the client of each query, (queries,).
+
+    Args:
+        client: (rows,) name or number of each row's client.
+        group: (rows,) the query of each row, or the sizes of consecutive lists.
+        rows: Number of rows.
+
+    Raises:
+        BadInput: `ranking-data.length`, or `partition.query-divided` for a query whose rows have several clients.
+    """
     order, offsets, names = grouped_rows(group, rows)
-    given, queries = np.asarray(client), len(offsets) - 1
-    sentence = f"expected {rows:,}, the client of each row, or {queries:,}, of each query; got the shape {given.shape}"
-    require(given.shape in ((rows,), (queries,)), "ranking-data.length", sentence, "client")
-    _, number = np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)
-    if len(given) == rows:
-        ordered = number[order]
-        owner = ordered[offsets[:-1]]
-        strays = np.flatnonzero(ordered != np.repeat(owner, np.diff(offsets)))
-        if len(strays):
-            query = int(np.searchsorted(offsets, strays[0], side="right")) - 1
-            sentence = f"the rows of query {names[query]} belong to several clients; expected one client for a list"
-            raise BadInput("partition.query-divided", sentence, f"client row {order[strays[0]]}")
-    else:
-        owner = number
-    values, first = np.unique(owner, return_index=True)
-    rank = np.empty(len(values), dtype=np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(len(values))
-    return rank[np.searchsorted(values, owner)]
+    given = np.asarray(client)
+    sentence = f"expected {rows:,}, the client of each row; got the shape {given.shape}"
+    require(given.shape == (rows,), "ranking-data.length", sentence, "client")
+    by_client, ends, _ = grouped_rows(given, rows)
+    number = np.empty(rows, dtype=np.int64)
+    number[by_client] = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    ordered = number[order]
+    owner = ordered[offsets[:-1]]
+    strays = np.flatnonzero(ordered != np.repeat(owner, np.diff(offsets)))
+    if len(strays):
+        query = int(np.searchsorted(offsets, strays[0], side="right")) - 1
+        sentence = f"the rows of query {names[query]} belong to several clients; expected one client for a list"
+        raise BadInput("partition.query-divided", sentence, f"client row {order[strays[0]]}")
+    return owner
 
 
 def _checked(table: Any) -> npt.NDArray[Any]:
