@@ -199,7 +199,6 @@ def device_store(data: bytes) -> None:
     try:
         _ = store.ranker, store.personal, store.consent, store.waiting(), store.releases(), store.last_round("run")
         store.interactions(0, 10)
-        store.kept("run")
     finally:
         store.close()
 

@@ -77,24 +77,13 @@ def join(
         _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
 
 
-def _has_invitation(data: Path) -> bool:
-    """Return whether the folder holds an invitation."""
-    from quorank.member.membership import INVITATION
-    from quorank.member.private_store import FILE, PrivateStore
-
-    if not (data / FILE).is_file():
-        return False
-    with PrivateStore(data, owner=False) as store:
-        return store.fact(INVITATION) is not None
-
-
 def _set_consent(data: Path, consent: str) -> None:
     """Change consent; while another process plays the device, by its socket, so that it acts at once."""
     from quorank.member import local_socket
     from quorank.member.private_store import PrivateStore
 
     if local_socket.call(data, "consent", given=consent == "on") is None:
-        with PrivateStore(data, owner=False) as store, store.transaction():
+        with PrivateStore(data, owner=False) as store:
             store.set_consent(consent == "on", time.time())
 
 
@@ -110,6 +99,7 @@ def _take_part(
 ) -> None:
     from quorank.member import local_socket
     from quorank.member.client import Client
+    from quorank.member.private_store import FILE
     from quorank.member.sync import FINAL
 
     if once and bundle is None and user is None:
@@ -117,8 +107,8 @@ def _take_part(
         if found is not None:  # the process that plays the device has done it
             print_result(found["sync"], json, lambda table: print(f"{table['outcome']} {table['code']}".rstrip()))
             raise Exit(UNREACHED if found["sync"]["outcome"] == "failed" else 0)
-    if bundle is None and not _has_invitation(data):
-        raise BadInput("invitation.missing", "there is no invitation here; give one with --bundle", f"{data}")
+    sentence = "there is no invitation here; give one with --bundle"
+    require(bundle is not None or (data / FILE).is_file(), "invitation.missing", sentence, f"{data}")
 
     def show(report: SyncReport) -> None:
         if not quiet and not json:
@@ -173,8 +163,6 @@ def _leave(data: Path, json: bool) -> None:
             wait(0.2)
         erased = note["erased"]
     else:
-        sentence = "without an invitation there is no service to leave; delete the folder instead"
-        require(_has_invitation(data), "invitation.missing", sentence, f"{data}")
         with Client.open(data) as client:
             while (report := client.leave()).outcome != "left":
                 if not json:

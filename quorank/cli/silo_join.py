@@ -196,14 +196,14 @@ def _party(folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], 
             "only, and cannot evaluate the ranker"
         )
     return SiloParty(
-        folder.folder / SESSION, invitation.name, folder.terms, holding,
-        pins=dict(folder.pins), consent=folder.has_consent, stop=stop, desk=folder.desk,
+        folder.folder / SESSION, folder.identity, folder.terms, holding,
+        pins=folder.pins.known, consent=folder.has_consent, stop=stop, desk=folder.desk,
     )  # fmt: skip
 
 
 def show_identity(folder: PartyFolder, json: bool) -> None:
     """Print the public identity for the others to pin, and the fingerprint to compare by voice."""
-    own, pins, agreed = folder.identity(), folder.pins, folder.state.get("fingerprint")
+    own, pins, agreed = folder.identity, folder.pins.known, folder.state.get("fingerprint")
     figures = {
         "name": own.name,
         "identity": own.public.hex(),
@@ -230,7 +230,7 @@ def show_status(folder: PartyFolder, json: bool) -> None:
         "consent": folder.has_consent(),
         "progress": state.get("progress", "has not started yet"),
         "fingerprint": state.get("fingerprint"),
-        "pinned": sorted(folder.pins),
+        "pinned": sorted(folder.pins.known),
         "figures": state.get("figures"),
         "skipped": state.get("skipped", {}),
         "ranker": str(folder.folder / RANKER) if (folder.folder / RANKER).is_file() else None,

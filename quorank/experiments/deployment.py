@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from quorank.errors import BadInput, require
+from quorank.errors import require, under
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import LEDGER
 from quorank.experiments.workload import started_experiment
@@ -36,10 +36,8 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
     require(
         not normalize.learns and normalize.epsilon is None, "normalisation.not-deployable", sentence, "data.normalize"
     )
-    try:
+    with under("data.normalize"):
         normalize.check_size(n_features)
-    except BadInput as error:
-        raise error.under("data.normalize") from None
     whole = experiment.federation
     parts: dict[str, Any] = {
         "ranker": experiment.ranker,
@@ -143,7 +141,6 @@ def terms_of(
         experiment.rounds,
         federation.interactions if interactions is None else interactions,
         experiment.evaluation.k,
-        experiment.keep_every,
         experiment.ranker,
         cast("ListLearner", federation.learner),
         federation.privacy,

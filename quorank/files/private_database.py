@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock, make_private_folder, sync_to_disk
+from quorank.files.documents import json_bytes, parse_json
 
 SYNCHRONOUS = "FULL"
 """Committed transactions survive a power cut; tests, which only end processes, set OFF."""
@@ -180,6 +181,50 @@ class PrivateDatabase:
                 ) from None
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(number, os.strerror(number), str(self.path)) from None
+
+
+class Facts:
+    """Single values by name in the table `facts (name TEXT PRIMARY KEY, value BLOB NOT NULL)`.
+
+    Subclasses execute the queries. A change outside a transaction is committed at once.
+    """
+
+    path: Path | None = None
+    advice = "restore the file from a copy, or move it away and join again"
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """Execute a query and return its rows."""
+        raise NotImplementedError
+
+    def fact(self, name: str) -> bytes | None:
+        """Return the bytes stored under a name."""
+        found = self.rows("SELECT value FROM facts WHERE name = ?", name)
+        value = found[0][0] if found else None
+        self.check_stored(value is None or isinstance(value, bytes), name)
+        return value
+
+    def set_fact(self, name: str, value: bytes) -> None:
+        """Store bytes under a name."""
+        self.rows(
+            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value
+        )
+
+    def drop_fact(self, name: str) -> None:
+        """Delete the value under a name."""
+        self.rows("DELETE FROM facts WHERE name = ?", name)
+
+    def note(self, name: str, hint: Any = Any, default: Any = None) -> Any:
+        """Return the JSON value stored under a name, decoded by an annotation."""
+        found = self.fact(name)
+        return default if found is None else parse_json(found, hint, f"{self.path}: {name}")
+
+    def set_note(self, name: str, value: Any) -> None:
+        """Store a JSON value under a name."""
+        self.set_fact(name, json_bytes(value))
+
+    def check_stored(self, intact: bool, name: str) -> None:
+        """Refuse a value that this program did not store."""
+        require(intact, "file.damaged", f"the stored {name} is damaged; {self.advice}", f"{self.path}")
 
 
 def wipe(paths: Sequence[Path]) -> int:

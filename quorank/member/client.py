@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
@@ -104,11 +103,10 @@ class Client(SyncedMembership[Terms]):
         return Terms.read(table)
 
     def _make_device(self) -> None:
-        terms, given = self.terms, self._start
-        start = terms.ranker.initial(terms.n_features, 0) if given is None else np.asarray(given, np.float64)
         self.device = Device(
-            self.store, terms, seed=self._seed, entropy=self._entropy, clock=self._clock, guard=self._guard, start=start
-        )
+            self.store, self.terms, seed=self._seed, entropy=self._entropy, clock=self._clock, guard=self._guard,
+            start=self._start,
+        )  # fmt: skip
         self._answers = DeviceAnswers(self.device, self.invitation.identities)
 
     def enrol(self, service: ServiceClient) -> None:
@@ -224,8 +222,7 @@ class Client(SyncedMembership[Terms]):
             return _declined(Declined("consent"), HOUR)
         report, settled = send_reply(service, answer, task.next)
         if settled:
-            with self.store.transaction():
-                self.store.set_fact(CONFIRMED, name)
+            self.store.set_fact(CONFIRMED, name)
         if answer == NOTHING and report.outcome == "sent":
             sentence = "this device holds nothing for the rebuilding"
             return SyncReport("nothing", report.next, "rebuilding.nothing", sentence)

@@ -92,15 +92,10 @@ def masked_vector(mechanism: IntegerSums, update: Doubles, round_: int, client: 
     return np.asarray(numbers.astype(np.uint32)[0])
 
 
-def list_ndcg(clicks: Booleans, k: int) -> float:
-    """Return nDCG@k of one shown list with its clicks as relevance; 0 without a click."""
-    relevance = clicks[:k].astype(np.float64)
-    return ndcg(relevance, relevance, k)
-
-
 def mean_ndcg(lists: Sequence[Booleans], k: int) -> float:
-    """Return the mean nDCG@k of the lists of an update."""
-    return float(np.mean([list_ndcg(clicks, k) for clicks in lists]))
+    """Return the mean nDCG@k of the shown lists with their clicks as relevance; 0 for a list without a click."""
+    relevances = [clicks[:k].astype(np.float64) for clicks in lists]
+    return float(np.mean([ndcg(relevance, relevance, k) for relevance in relevances]))
 
 
 def private_report(

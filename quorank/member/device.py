@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.federation.reply import Reply, Task, decode_task, encode_reply, encode_task
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import interpreted
@@ -69,14 +69,13 @@ class Device:
         clock: Callable[[], float] = time.time,  # seconds since 1970
         guard: ClickGuard | None = None,  # rejects rankers for the owner's lists; tasks are answered all the same
         plain: bool | None = None,  # kernels run uncompiled; by default where rankers are small and Numba is not loaded
-        start: Doubles | None = None,  # shows lists before the first task; they count as an older ranker's
+        start: npt.ArrayLike | None = None,  # shows lists before the first task; by default the start of the terms
     ) -> None:
         self.store, self.terms, self.guard = store, terms, guard
         self.plain = "numba" not in sys.modules and terms.parameters <= MOST_INTERPRETED if plain is None else plain
         self._entropy, self.clock = entropy, clock
-        if start is not None:
-            terms.ranker.check_size(start, terms.n_features)
-        self.start = start
+        self.start = np.asarray(terms.ranker.initial(terms.n_features, 0) if start is None else start, np.float64)
+        terms.ranker.check_size(self.start, terms.n_features)
         self._seed = int.from_bytes(entropy(8), "little") if seed is None else seed
         self._online: OnlineRanker | None = None
         self._mutex = RLock()
@@ -132,13 +131,7 @@ class Device:
         return self._online
 
     def _showing_ranker(self) -> StoredRanker:
-        found = self.store.ranker
-        if found is None and self.start is not None:
-            return StoredRanker(self.terms.run, 0, self.start)
-        sentence = "there is no ranker yet; show a list of your own, and do not record it"
-        require(found is not None, "device.no-ranker", sentence)
-        assert found is not None
-        return found
+        return self.store.ranker or StoredRanker(self.terms.run, 0, self.start)
 
     def _learned(self, theta: Doubles, round_: int, first: int) -> tuple[OnlineRanker, list[tuple[int, Interaction]]]:
         """Learn from θ on from B unused interactions; also return them."""
@@ -171,8 +164,7 @@ class Device:
             fits = task.round <= self.terms.rounds and task.theta.shape == (self.terms.parameters,)
             if not fits or not np.isfinite(task.theta).all():
                 raise Refusal("task")
-            with self.store.transaction():
-                self._adopt(task)
+            self._adopt(task)
             return b""
 
         found = self.guarded(work)
@@ -316,9 +308,6 @@ class Device:
         store, terms, task, sent = self.store, self.terms, prepared.task, self.sent_part(prepared)
         self.log_release(task, reply, size, report or {}, [name for name, _ in prepared.used])
         self._online = None
-        if terms.keep_every > 0 and task.round % terms.keep_every == 0:
-            with np.errstate(over="ignore"):
-                store.keep(task.run, task.round + 1, sent.astype(np.float32))
         if terms.client_momentum > 0.0:
             store.set_carried(terms.run, sent)
         if terms.split is not None:

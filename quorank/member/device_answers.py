@@ -114,8 +114,7 @@ class DeviceAnswers:
         secret = store.fact(IDENTITY)
         if secret is None:
             secret = MemberKey.create(self._entropy).secret
-            with store.transaction():
-                store.set_fact(IDENTITY, secret)
+            store.set_fact(IDENTITY, secret)
         return MemberKey(secret)
 
     def _answer_phase(self, content: bytes) -> bytes:

@@ -11,10 +11,10 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypedDict, TypeVar
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import write_whole
@@ -36,14 +36,7 @@ LEAVING, HEARD = "leaving", "leaving heard"
 LEFT = "left.json"
 
 
-class MemberTerms(AgreedTerms, Protocol):
-    """Terms of any kind of member."""
-
-    def table(self) -> dict[str, Any]:
-        """Return the terms as invitations hold them."""
-
-
-T = TypeVar("T", bound=MemberTerms)
+T = TypeVar("T", bound=AgreedTerms)
 
 
 class Membership(ABC, Generic[T]):
@@ -105,14 +98,10 @@ class Membership(ABC, Generic[T]):
             store.set_fact(INVITATION, found.text().encode())  # the service may have another address now
             if known is None:
                 store.set_fact(TERMS, _terms_bytes(cls.read_terms(found.terms)))
-                store.set_fact(IDENTITY, store.fact(IDENTITY) or cls._new_key(store.folder, found.name, entropy).secret)
+                store.set_fact(IDENTITY, store.fact(IDENTITY) or MemberKey.create(entropy).secret)
             elif (known.code, known.service) != (found.code, found.service):
-                store.remove_fact(MEMBER)  # it enrols again
+                store.drop_fact(MEMBER)  # it enrols again
         return found
-
-    @classmethod
-    def _new_key(cls, folder: Path, name: str, entropy: Callable[[int], bytes]) -> MemberKey:
-        return MemberKey.create(entropy)
 
     @classmethod
     def _check_same(cls, store: PrivateStore, known: Invitation | None, given: Invitation) -> None:
@@ -155,8 +144,7 @@ class Membership(ABC, Generic[T]):
         require(isinstance(given, bool), "value.wrong-type", "consent is True or False", "given")
         sentence = "this device is leaving; consent cannot be given again"
         require(not given or self.store.fact(LEAVING) is None, "device.leaving", sentence)
-        with self.store.transaction():
-            self.store.set_consent(given, self._clock())
+        self.store.set_consent(given, self._clock())
 
     def releases(self) -> list[StoredRelease]:
         """Return the log of all that ever left, in order."""
@@ -224,7 +212,7 @@ class Membership(ABC, Generic[T]):
         return _note_erased(self.folder, note, self.store.erase())
 
 
-def _terms_bytes(terms: MemberTerms) -> bytes:
+def _terms_bytes(terms: AgreedTerms) -> bytes:
     return json.dumps(terms.table(), sort_keys=True).encode()
 
 
@@ -273,7 +261,7 @@ def _note_erased(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:
 # ---------------------------------------------------------------- pins
 
 
-class Pins(Mapping[str, bytes]):
+class Pins:
     """Pinned public keys of other members, by name or number: those of the invitation, and those met first.
 
     In the second exchange of a secure sum the coordinator claims an identity (Ed25519) for each client. A device believes
@@ -285,24 +273,17 @@ class Pins(Mapping[str, bytes]):
     def __init__(self, store: PrivateStore, given: Mapping[str, bytes] | None = None) -> None:
         self.store, self.given = store, dict(given or {})
 
-    def __getitem__(self, name: str) -> bytes:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
+    @property
+    def known(self) -> dict[str, bytes]:
+        """All pinned keys."""
+        return self._met() | self.given
 
     def _met(self) -> dict[str, bytes]:
         return self.store.note(PINS, dict[str, Annotated[bytes, Length(PUBLIC, PUBLIC)]]) or {}
 
-    def _all(self) -> dict[str, bytes]:
-        return self._met() | self.given
-
     def changed(self, keys: Mapping[str, bytes]) -> list[str]:
         """Return the names for which another key is pinned."""
-        known = self._all()
+        known = self.known
         return sorted(name for name, key in keys.items() if known.get(name, key) != key)
 
     def pin(self, keys: Mapping[str, bytes]) -> None:

@@ -9,8 +9,8 @@ documents. Records are handled in order, each in one transaction together with t
 was killed therefore continues where it was, with the same keys, and the others do not notice. Its part of each sum of the
 training leaves under masks that cancel in the sum over all parties.
 
-The folder has mode 0700: identity, ledger of searches, and one SQLite file with the party's progress, what it received
-and what it sent. A folder restored from a copy is refused by the coordinator, which knows what was sent since.
+The folder has mode 0700: the ledger of searches, and one SQLite file with the party's progress, what it received and what
+it sent. A folder restored from a copy is refused by the coordinator, which knows what was sent since.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles, Uint64s
-from quorank.member.party_keys import SealedChannels, Secrets, forget_session, kept_identity
+from quorank.member.party_keys import SealedChannels, Secrets, forget_session
 from quorank.member.party_searches import FolderDesk, PartySearches
 from quorank.member.party_sums import PartySums
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
@@ -37,7 +37,7 @@ from quorank.protocol import frames
 from quorank.protocol.messages import Declined, Refusal
 from quorank.silos.envelopes import Envelope, Kind, Refuse
 from quorank.silos.holdings import Holding
-from quorank.silos.session.agreement import Agreement, Entropy, derive
+from quorank.silos.session.agreement import Agreement, Entropy, PartyIdentity, derive
 from quorank.silos.session.records import (
     Record,
     SiloMessage,
@@ -66,7 +66,7 @@ class SiloParty:
 
     Args:
         folder: The party's private folder, created where it does not exist.
-        name: Name of the party in the terms.
+        identity: The party's name in the terms and its lasting key.
         terms: Terms that the group has agreed on.
         holding: The party's documents, queries and judgements.
         pins: Public identities that other parties must have.
@@ -84,7 +84,8 @@ class SiloParty:
     >>> from quorank.silos.holdings import generated_holdings
     >>> holding = generated_holdings(Generator(parties=2, documents=20, queries=4))[0]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     party = SiloParty(Path(folder) / "north", "north", SiloTerms("spring", ("north", "south")), holding)
+    ...     terms, identity = SiloTerms("spring", ("north", "south")), PartyIdentity("north")
+    ...     party = SiloParty(Path(folder) / "north", identity, terms, holding)
     ...     print(party.progress)
     ...     party.close()
     north: starting
@@ -93,7 +94,7 @@ class SiloParty:
     def __init__(
         self,
         folder: Path,
-        name: str,
+        identity: PartyIdentity,
         terms: SiloTerms,
         holding: Holding,
         *,
@@ -103,8 +104,8 @@ class SiloParty:
         desk: FolderDesk | None = None,
         entropy: Entropy = os.urandom,
     ) -> None:
-        self.folder, self.name, self.terms, self.holding = Path(folder), name, terms, holding
-        self._number, self._digest = terms.number(name), terms.digest[:16]
+        self.folder, self.identity, self.terms, self.holding = Path(folder), identity, terms, holding
+        self.name, self._number, self._digest = identity.name, terms.number(identity.name), terms.digest[:16]
         self._pins, self._consent, self._entropy = pins, consent, entropy
         self._stop, self._desk = stop, desk
         self.said_all = False  # whether the last answer was the last one of the session
@@ -112,7 +113,6 @@ class SiloParty:
         self._store = SiloStore(self.folder, "party")
         try:
             self._check()
-            self.identity = kept_identity(self.folder, name, entropy)
         except BaseException:
             self._store.close()
             raise
@@ -141,7 +141,11 @@ class SiloParty:
     @property
     def progress(self) -> str:
         """Progress of this party, or the reason why it cannot continue."""
-        words = PROGRESS[self._store.note("place", NEW)] if self.stopped is None else f"cannot continue: {self.stopped}"
+        words = (
+            PROGRESS[self._store.note("place", default=NEW)]
+            if self.stopped is None
+            else f"cannot continue: {self.stopped}"
+        )
         return f"{self.name}: {words}"
 
     @property
@@ -235,7 +239,7 @@ class SiloParty:
 
     @property
     def _place(self) -> int:
-        place: int = self._store.note("place", NEW)
+        place: int = self._store.note("place", default=NEW)
         return place
 
     @property
@@ -362,7 +366,7 @@ class SiloParty:
             self._keep_statistics(record)
         elif kind is Record.ASK_SUM:
             self._check_training("the coordinator requests a sum outside the training")
-            part, last = self.training.part(record, self._store.note("last sum", []))
+            part, last = self.training.part(record, self._store.note("last sum", default=[]))
             self._store.set_note("last sum", last)
             self._send(part)
         elif kind is Record.RANKER:
@@ -372,11 +376,11 @@ class SiloParty:
             raise BadInput("silo-message.kind", "the coordinator sent a record of a party")
 
     def _check_training(self, said: str) -> None:
-        due = self._place == COUNTED and self._store.note("has statistics", False)
+        due = self._place == COUNTED and self._store.note("has statistics", default=False)
         require(due, "silo-message.phase", said)
 
     def _keep_statistics(self, record: bytes) -> None:
-        is_new = self._place == COUNTED and not self._store.note("has statistics", False)
+        is_new = self._place == COUNTED and not self._store.note("has statistics", default=False)
         require(is_new, "silo-message.repeated", "the coordinator sends statistics before or after their time")
         total = decode_array(record, 4 * VECTOR_LENGTH)
         self._store.set_note("has statistics", True)

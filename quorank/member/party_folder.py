@@ -19,15 +19,13 @@ from quorank.files.atomic import ProcessLock
 from quorank.files.documents import read_json
 from quorank.member.membership import Membership
 from quorank.member.party import sent_log
-from quorank.member.party_keys import kept_identity, member_key
 from quorank.member.party_searches import NUMBERS, FolderDesk
 from quorank.member.private_store import FILE, PrivateStore
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation, MemberKind
-from quorank.protocol.keys import MemberKey
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, check_texts, generated_holdings, make_holding
-from quorank.silos.session.agreement import Entropy, PartyIdentity
+from quorank.silos.session.agreement import PartyIdentity, derive
 from quorank.silos.session.terms import SiloTerms, read_identities
 from quorank.text import read_collection
 from quorank.text.embeddings import open_embedder
@@ -132,10 +130,6 @@ class PartyFolder(Membership[SiloTerms]):
             raise
 
     @classmethod
-    def _new_key(cls, folder: Path, name: str, entropy: Entropy) -> MemberKey:
-        return member_key(_identity(folder, name))
-
-    @classmethod
     def _check_same(cls, store: PrivateStore, known: Invitation | None, given: Invitation) -> None:
         if known is not None:
             run = terms_of(known).run
@@ -201,9 +195,10 @@ class PartyFolder(Membership[SiloTerms]):
         name = self.invitation.name
         return terms == self.terms and (found.name, found.member) == (name, terms.number(name))
 
+    @property
     def identity(self) -> PartyIdentity:
-        """Return the party's lasting key."""
-        return _identity(self.folder, self.invitation.name)
+        """The party's lasting key in the agreement, derived from the member key so that there is one secret to back up."""
+        return PartyIdentity(self.invitation.name, derive(self.key.secret, "party identity"))
 
     # ------------------------------------------------------------ session
 
@@ -231,9 +226,3 @@ class PartyFolder(Membership[SiloTerms]):
         """Lock the folder for the process that runs the party."""
         with ProcessLock(self.folder / LOCK).hold("another process runs this party; stop it first"):
             yield
-
-
-def _identity(folder: Path, name: str) -> PartyIdentity:
-    session = folder / SESSION
-    session.mkdir(mode=0o700, exist_ok=True)
-    return kept_identity(session, name, os.urandom)

@@ -1,4 +1,4 @@
-"""Keys of a party: its lasting identity, the secrets of one session, and its sealed channels to the other parties.
+"""Keys of a party: the secrets of one session, and its sealed channels to the other parties.
 
 Noise is derived from a secret of the session by its purpose, so that repeated work after a restart draws the same noise.
 In a rehearsal all secrets follow from the seed, as in one process, and nothing is secret but the seals.
@@ -6,44 +6,17 @@ In a rehearsal all secrets follow from the seed, as in one process, and nothing 
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-from quorank.errors import BadInput, require
-from quorank.files.atomic import write_whole
-from quorank.protocol.keys import MemberKey
 from quorank.silos.discrete_laplace import SystemStream
 from quorank.silos.envelopes import KEY, Envelope, Kind
 from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.search.owner import search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import FIELD, SearchTerms
-from quorank.silos.session.agreement import AgreedKeys, Entropy, PartyIdentity, SealedChannel, derive
+from quorank.silos.session.agreement import AgreedKeys, Entropy, SealedChannel, derive
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.statistics import COLUMNS, ROWS, seeded_statistics_noise
 
-IDENTITY = "identity.key"
 _SECRETS, _COUNTERS = "secrets", "lines"
-
-
-def kept_identity(folder: Path, name: str, entropy: Entropy = os.urandom) -> PartyIdentity:
-    """Return the lasting identity in a party's folder, created with mode 0600 on first use."""
-    path = folder / IDENTITY
-    if not path.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path, entropy(KEY), durable=True, private=True)
-    try:
-        private = path.read_bytes()
-    except OSError as error:
-        raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{path}") from None
-    said = "this is not an identity; restore it from a copy, or tell the others a new one"
-    require(len(private) == KEY, "identity.damaged", said, f"{path}")
-    return PartyIdentity(name, private)
-
-
-def member_key(identity: PartyIdentity) -> MemberKey:
-    """Derive the key that signs this party's requests from its identity, so that there is one secret to back up."""
-    return MemberKey(derive(identity.private, "member key"))
 
 
 class Secrets:
@@ -54,8 +27,7 @@ class Secrets:
         kept = store.fact(_SECRETS)
         if kept is None:
             kept = b"".join(entropy(KEY) for _ in range(4))
-            with store.transaction():
-                store.set_fact(_SECRETS, kept)
+            store.set_fact(_SECRETS, kept)
         self._session, self._decoys, self._noise = kept[: 2 * KEY], kept[2 * KEY : 3 * KEY], kept[3 * KEY :]
 
     def session(self) -> Entropy:
@@ -105,7 +77,7 @@ class SealedChannels:
 
     def __init__(self, store: SiloStore, name: str, keys: AgreedKeys) -> None:
         self._store = store
-        counters: dict[str, list[int]] = store.note(_COUNTERS, {})  # other → sent, received
+        counters: dict[str, list[int]] = store.note(_COUNTERS, default={})  # other → sent, received
         self._open = {
             other: SealedChannel(secret, name, other, *counters.get(other, (0, 0)))
             for other, secret in keys.pairs.items()

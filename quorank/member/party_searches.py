@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,8 @@ from quorank.member.party_keys import Secrets
 from quorank.protocol.certificates import write_private
 from quorank.silos.envelopes import Kind, Refuse
 from quorank.silos.holdings import Holding
-from quorank.silos.search.asker import AskedQuery, SearchAsker, rank_found
+from quorank.silos.search.asker import AskedQuery, SearchAsker
+from quorank.silos.search.decoys import Bundle
 from quorank.silos.search.in_process import GroupSearchResult
 from quorank.silos.search.ledger import SearchLedger
 from quorank.silos.search.messages import question_digest
@@ -144,12 +145,15 @@ class PartySearches:
         return owner
 
     @cached_property
+    def _decoys(self) -> dict[Bundle, tuple[Bundle, ...]]:
+        """Decoys of every query asked so far: the same query always has the same decoys."""
+        return dict(self.store.note("decoys", list[tuple[Bundle, tuple[Bundle, ...]]], []))
+
+    @cached_property
     def asker(self) -> SearchAsker:
         """This party as it searches the others."""
-        kept, documents = _KeptDecoys(self.store), self.holding.documents
-        asker = SearchAsker(
-            self.name, documents, self._hashing, self._secrets.decoys, self.settings, self._statistics, kept
-        )
+        documents, secret = self.holding.documents, self._secrets.decoys
+        asker = SearchAsker(self.name, documents, self._hashing, secret, self.settings, self._statistics, self._decoys)
         for other in self._others:
             told = self.store.fact(f"described {other}")
             if told is not None:
@@ -170,7 +174,7 @@ class PartySearches:
         except BadInput as error:
             self._seal(asker, Kind.REFUSE, Refuse(number, str(error)).to_bytes())
             return
-        if not self.store.note(f"describes {asker}", False):
+        if not self.store.note(f"describes {asker}", default=False):
             self._seal(asker, Kind.DESCRIPTION, self.owner.catalogue())
             self.store.set_note(f"describes {asker}", True)
         self._seal(asker, Kind.FOUND, answer)
@@ -180,7 +184,7 @@ class PartySearches:
     @property
     def open(self) -> dict[str, Any]:
         """Pending searches by name."""
-        found: dict[str, Any] = self.store.note("searches", {})
+        found: dict[str, Any] = self.store.note("searches", default={})
         return found
 
     def begin(self, name: str, query: str, top: int, until: float) -> None:
@@ -189,6 +193,7 @@ class PartySearches:
         said = f"{len(waiting)} searches are pending; ask again when they are done"
         require(len(waiting) < MOST_SEARCHES, "silo-search.too-many", said)
         asked = self._asked(query)
+        self.store.set_note("decoys", [*self._decoys.items()])
         numbers = {other: self._seal(other, Kind.SEARCH, asked.sent) for other in self._others}
         digest = question_digest(asked.sent).hex()
         waiting[name] = {
@@ -245,47 +250,13 @@ class PartySearches:
 
     def _result(self, search: dict[str, Any]) -> GroupSearchResult:
         asked = self._asked(search["query"])
-        found = self.asker.own(asked.terms)
-        parties = {}
-        for owner, text in search["found"].items():
-            raw = bytes.fromhex(text)
-            found += self.asker.read(asked, raw, owner)
-            parties[owner] = {"question_bytes": len(asked.sent), "answer_bytes": len(raw)}
+        answers = {owner: bytes.fromhex(text) for owner, text in search["found"].items()}
+        told = {name: {"question_bytes": len(asked.sent), "answer_bytes": len(raw)} for name, raw in answers.items()}
         missing = {
             other: "has not answered yet"
             for other in self._others
             if other not in search["found"] and other not in search["refused"]
         }
-        ranked = tuple(rank_found(found, search["top"]))
+        ranked = self.asker.ranked(asked, answers, search["top"])
         epsilon = self.terms.statistics_epsilon
-        return GroupSearchResult(self.name, asked.terms, ranked, dict(search["refused"]) | missing, parties, epsilon)
-
-
-class _KeptDecoys(MutableMapping[tuple[str, ...], tuple[tuple[str, ...], ...]]):
-    """Decoys of every query asked so far, in the party's store: the same query always has the same decoys."""
-
-    def __init__(self, store: SiloStore) -> None:
-        self._store = store
-
-    @staticmethod
-    def _name(terms: tuple[str, ...]) -> str:
-        return "decoys " + " ".join(terms)
-
-    def __getitem__(self, terms: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-        found = self._store.note(self._name(terms))
-        if found is None:
-            raise KeyError(terms)
-        return tuple(tuple(bundle) for bundle in found)
-
-    def __setitem__(self, terms: tuple[str, ...], bundles: tuple[tuple[str, ...], ...]) -> None:
-        self._store.set_note(self._name(terms), [list(bundle) for bundle in bundles])
-
-    def __delitem__(self, terms: tuple[str, ...]) -> None:
-        self._store.drop_fact(self._name(terms))
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        found = self._store.rows("SELECT name FROM facts WHERE name LIKE 'decoys %' ORDER BY name")
-        return iter([tuple(str(name).split()[1:]) for (name,) in found])
-
-    def __len__(self) -> int:
-        return int(self._store.rows("SELECT count(*) FROM facts WHERE name LIKE 'decoys %'")[0][0])
+        return GroupSearchResult(self.name, asked.terms, ranked, dict(search["refused"]) | missing, told, epsilon)

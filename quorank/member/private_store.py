@@ -1,9 +1,9 @@
 """Private store of a member: one SQLite file that its owner alone can read.
 
-It holds the invitation, key, consent and pins of a membership and the log of its releases; for a device also lists and
-clicks, its personal layer and the updates kept for unlearning. Query texts are kept only where the application asks for it.
-A release is stored in the transaction in which its interactions become used, so no interaction is learned from twice, and
-a repeated task is answered with the stored bytes.
+It holds the invitation, key, consent and pins of a membership and the log of its releases; for a device also lists, clicks
+and its personal layer. Query texts are kept only where the application asks for it. A release is stored in the transaction
+in which its interactions become used, so no interaction is learned from twice, and a repeated task is answered with the
+stored bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 
 from quorank.data.ranking import pad
 from quorank.errors import require
-from quorank.files.documents import json_bytes, parse_json
-from quorank.files.private_database import Damaged, FileKind, PrivateDatabase, overwrite_with_zeros, wipe
-from quorank.kernels.arrays import Booleans, Doubles, Floats
+from quorank.files.documents import parse_json
+from quorank.files.private_database import Damaged, Facts, FileKind, PrivateDatabase, overwrite_with_zeros, wipe
+from quorank.kernels.arrays import Booleans, Doubles
 from quorank.learning import Shown
 
 FILE, LOCK = "device.sqlite", "device.lock"
@@ -49,9 +49,8 @@ CREATE TABLE releases (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, interactions INTEGER NOT NULL,
     bytes INTEGER NOT NULL, privacy TEXT NOT NULL, task BLOB NOT NULL, reply BLOB, UNIQUE (run, round)
 );
-CREATE TABLE kept (run TEXT NOT NULL, round INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (run, round));
 """
-_DAMAGED = "the file is damaged; restore it from a copy, or move it away and join again"
+_DAMAGED = f"the file is damaged; {Facts.advice}"
 DEVICE = FileKind(0x51524E4B, 1, _SCHEMA, "this is not a device's file; choose another folder", _DAMAGED)
 
 
@@ -137,7 +136,7 @@ class Erased:
     searched: int  # number of files searched for them
 
 
-class PrivateStore(PrivateDatabase):
+class PrivateStore(PrivateDatabase, Facts):
     """Private state of a member. `owner` is the one process that answers tasks; others may read, and change consent."""
 
     def __init__(self, folder: Path | str, *, owner: bool = True) -> None:
@@ -158,39 +157,6 @@ class PrivateStore(PrivateDatabase):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------ facts: named single values
-
-    def fact(self, name: str) -> bytes | None:
-        """Return the value stored under a name."""
-        found = self.rows("SELECT value FROM facts WHERE name = ?", name)
-        value = found[0][0] if found else None
-        self._check(value is None or isinstance(value, bytes), name)
-        return value
-
-    def set_fact(self, name: str, value: bytes) -> None:
-        """Store a value under a name; inside a transaction."""
-        self.database.execute(
-            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
-        )
-
-    def note(self, name: str, hint: Any) -> Any:
-        """Return the JSON value stored under a name, decoded by an annotation; None if it is missing."""
-        found = self.fact(name)
-        return None if found is None else parse_json(found, hint, f"{self.folder}: {name}")
-
-    def set_note(self, name: str, value: Any) -> None:
-        """Store a JSON value in a separate transaction."""
-        with self.transaction():
-            self.set_fact(name, json_bytes(value))
-
-    def remove_fact(self, name: str) -> None:
-        """Remove the value under a name; inside a transaction."""
-        self.database.execute("DELETE FROM facts WHERE name = ?", (name,))
-
-    def _check(self, intact: bool, name: str) -> None:
-        sentence = f"the stored {name} is damaged; restore the file from a copy, or move it away and join again"
-        require(intact, "file.damaged", sentence, f"{self.path}")
-
     # ------------------------------------------------------------ consent
 
     @property
@@ -200,10 +166,10 @@ class PrivateStore(PrivateDatabase):
         return bool(found and found[0][0])
 
     def set_consent(self, given: bool, at: float) -> None:
-        """Log a change of consent; inside a transaction."""
+        """Log a change of consent."""
         if given != self.consent:
-            self.database.execute("INSERT INTO consent (at, given) VALUES (?, ?)", (at, int(given)))
-            self.remove_fact("carried")  # momentum from before the change is not sent
+            self.drop_fact("carried")  # momentum from before the change is not sent
+            self.rows("INSERT INTO consent (at, given) VALUES (?, ?)", at, int(given))
 
     def consents(self) -> list[tuple[float, bool]]:
         """Return every change of consent: (seconds since 1970, given)."""
@@ -212,13 +178,13 @@ class PrivateStore(PrivateDatabase):
     # ------------------------------------------------------------ interactions
 
     def add_interaction(self, interaction: Interaction, n_features: int) -> None:
-        """Store an interaction; inside a transaction."""
-        blobs = interaction.blobs(n_features)
-        self.database.execute(
+        """Store an interaction."""
+        blobs, at = interaction.blobs(n_features), (interaction.at, interaction.run, interaction.round)
+        self.rows(
             "INSERT INTO interactions (at, run, round, documents, features, shown, clicks, circumstances, checksum, query)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (interaction.at, interaction.run, interaction.round, *blobs, _checksum(*blobs[1:]), interaction.query),
-        )
+            *at, *blobs, _checksum(*blobs[1:]), interaction.query,
+        )  # fmt: skip
 
     def waiting(self) -> int:
         """Return the number of unused interactions."""
@@ -247,7 +213,7 @@ class PrivateStore(PrivateDatabase):
         found = []
         for place, (name, at, run, round_, documents, *blobs, check, query) in enumerate(rows):
             intact = all(isinstance(blob, bytes) for blob in blobs) and _checksum(*blobs) == check
-            sentence = f"interaction {name} is damaged; restore the file from a copy, or move it away and join again"
+            sentence = f"interaction {name} is damaged; {self.advice}"
             require(intact, "interaction.damaged", sentence, f"{self.path}")
             features, order, clicks, circumstances = blobs
             shown = shown_from(features, documents, order, circumstances, places + place)
@@ -256,26 +222,21 @@ class PrivateStore(PrivateDatabase):
         return found
 
     def forget(self, count: int) -> None:
-        """Delete the oldest unused interactions; inside a transaction."""
-        self.database.execute(
-            "DELETE FROM interactions WHERE id IN"
-            " (SELECT id FROM interactions WHERE release IS NULL ORDER BY id LIMIT ?)",
-            (count,),
-        )
+        """Delete the oldest unused interactions."""
+        oldest = "SELECT id FROM interactions WHERE release IS NULL ORDER BY id LIMIT ?"
+        self.rows(f"DELETE FROM interactions WHERE id IN ({oldest})", count)
 
     def forget_named(self, queries: Sequence[str]) -> None:
         """Delete interactions stored with one of these queries, used or not; inside a transaction."""
-        self.database.executemany("DELETE FROM interactions WHERE query = ?", [(query,) for query in queries])
+        for query in queries:
+            self.rows("DELETE FROM interactions WHERE query = ?", query)
 
     def trim(self, most: int) -> None:
-        """Delete the oldest used interactions beyond `most`; inside a transaction."""
-        self.database.execute(
-            "DELETE FROM interactions WHERE release IS NOT NULL AND id NOT IN"
-            " (SELECT id FROM interactions WHERE release IS NOT NULL ORDER BY id DESC LIMIT ?)",
-            (most,),
-        )
+        """Delete the oldest used interactions beyond `most`."""
+        newest = "SELECT id FROM interactions WHERE release IS NOT NULL ORDER BY id DESC LIMIT ?"
+        self.rows(f"DELETE FROM interactions WHERE release IS NOT NULL AND id NOT IN ({newest})", most)
 
-    # ------------------------------------------------------------ ranker, personal layer, momentum, kept updates
+    # ------------------------------------------------------------ ranker, personal layer, momentum
 
     @property
     def ranker(self) -> StoredRanker | None:
@@ -312,40 +273,25 @@ class PrivateStore(PrivateDatabase):
         if found is None:
             return None
         line, end, numbers = found.partition(b"\n")
-        self._check(bool(end) and len(numbers) % 8 == 0, name)
+        self.check_stored(bool(end) and len(numbers) % 8 == 0, name)
         return line, np.frombuffer(numbers, dtype="<f8").astype(np.float64)
 
     def _set_array(self, name: str, label: object, numbers: Doubles) -> None:
         self.set_fact(name, json.dumps(label).encode() + b"\n" + numbers.astype("<f8").tobytes())
-
-    def keep(self, run: str, round_: int, update: Floats) -> None:
-        """Keep an update for unlearning as it was before privacy; it never leaves. Inside a transaction."""
-        sentence = f"the update of round {round_} is too long to be kept; let the run keep none (keep_every = 0)"
-        require(bool(np.isfinite(update).all()), "update.too-long", sentence)
-        content = update.astype("<f4").tobytes()
-        self.database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (run, round_, content))
-
-    def kept(self, run: str) -> list[tuple[int, Floats]]:
-        """Return (round, update) of the kept updates of a run."""
-        rows = self.rows("SELECT round, content FROM kept WHERE run = ? ORDER BY round", run)
-        self._check(all(isinstance(raw, bytes) and len(raw) % 4 == 0 for _, raw in rows), "update")
-        return [(round_, np.frombuffer(raw, dtype="<f4").astype(np.float32)) for round_, raw in rows]
 
     # ------------------------------------------------------------ releases
 
     def add_release(self, release: StoredRelease, used: Sequence[int] = ()) -> None:
         """Log a release and the interactions in it, before it is sent; inside a transaction."""
         values = (release.run, release.round, release.at, release.interactions, release.size)
-        added = self.database.execute(
-            f"INSERT INTO releases ({_RELEASE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*values, json.dumps(release.privacy), release.reply, release.task),
-        ).lastrowid
-        self.database.executemany("UPDATE interactions SET release = ? WHERE id = ?", [(added, name) for name in used])
-        self.database.execute(
-            "UPDATE releases SET reply = NULL WHERE reply IS NOT NULL AND id NOT IN"
-            " (SELECT id FROM releases ORDER BY id DESC LIMIT ?)",
-            (REPLIES,),
-        )
+        ((added,),) = self.rows(
+            f"INSERT INTO releases ({_RELEASE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            *values, json.dumps(release.privacy), release.reply, release.task,
+        )  # fmt: skip
+        for name in used:
+            self.rows("UPDATE interactions SET release = ? WHERE id = ?", added, name)
+        newest = "SELECT id FROM releases ORDER BY id DESC LIMIT ?"
+        self.rows(f"UPDATE releases SET reply = NULL WHERE reply IS NOT NULL AND id NOT IN ({newest})", REPLIES)
 
     def release(self, run: str, round_: int) -> StoredRelease | None:
         """Return the release of a round (from 1)."""
@@ -362,7 +308,7 @@ class PrivateStore(PrivateDatabase):
 
     def answers(self, run: str) -> int:
         """Return the number of answered rounds of a run."""
-        return int(self.rows("SELECT count(DISTINCT round) FROM releases WHERE run = ?", run)[0][0])
+        return int(self.rows("SELECT count(*) FROM releases WHERE run = ?", run)[0][0])
 
     def _releases(self, which: str, *values: object) -> list[StoredRelease]:
         rows = self.rows(f"SELECT {_RELEASE} FROM releases {which}", *values)
@@ -403,10 +349,9 @@ class PrivateStore(PrivateDatabase):
             return total
 
     def _traces(self) -> list[bytes]:
-        """Return byte strings that must be gone: first documents, kept updates, stored replies, private facts."""
+        """Return byte strings that must be gone: first documents, stored replies, private facts."""
         queries = (
             "SELECT substr(features, 1, max(?, length(features) / documents)) FROM interactions",
-            "SELECT content FROM kept WHERE length(content) >= ?",
             "SELECT reply FROM releases WHERE length(reply) >= ?",
             "SELECT value FROM facts WHERE length(value) >= ?"
             " AND name IN ('personal', 'carried', 'identity', 'invitation')",

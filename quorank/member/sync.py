@@ -155,8 +155,7 @@ class SyncedMembership(Membership[T]):
 
     def _failed(self, error: BadInput) -> SyncReport:
         if error.code == "request.unknown-member":  # the service was restored from before this device came: enrol again
-            with self.store.transaction():
-                self.store.remove_fact(MEMBER)
+            self.store.drop_fact(MEMBER)
         logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)
         refused = error if isinstance(error, ServiceRefusal) else ServiceRefusal(error.code, error.sentence)
         pause = max(self._interval.after_failure(refused), LONGEST_PAUSE if error.code in FINAL else 0.0)

@@ -14,7 +14,6 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.federation.reply import decode_task
-from quorank.files.documents import json_bytes, parse_json
 from quorank.member.private_store import PrivateStore, StoredRelease
 from quorank.member.sync import SyncedMembership, SyncReport, send_reply
 from quorank.privacy.streams import SECRET_BYTES
@@ -108,8 +107,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         if task is None or task.asks_metrics or not self.store.consent or not self.terms.learns(self.key.public):
             return
         sums = self._sums(task.version).add(self.heuristic, self.terms, task, items)
-        with self.store.transaction():
-            self.store.set_fact(SUMS, json_bytes(sums))
+        self.store.set_note(SUMS, sums)
 
     def record_typed(self, **metrics: float) -> None:
         """Record the study's metrics of one search (`characters`, `rank`); their means are sent once, under ε."""
@@ -119,8 +117,7 @@ class Tuner(SyncedMembership[TuningTerms]):
             return
         found = self._typed()
         found.add(study.metrics, metrics)
-        with self.store.transaction():
-            self.store.set_fact(TYPED, json_bytes(dict(found)))
+        self.store.set_note(TYPED, dict(found))
 
     # ------------------------------------------------------------ stored state
 
@@ -129,15 +126,13 @@ class Tuner(SyncedMembership[TuningTerms]):
         return None if found is None else read_task(found, self.terms.run, self.heuristic)
 
     def _sums(self, version: int) -> DeviceSums:
-        found = self.store.fact(SUMS)
-        kept: DeviceSums | None = None if found is None else parse_json(found, DeviceSums, f"{self.folder}: {SUMS}")
+        kept: DeviceSums | None = self.store.note(SUMS, DeviceSums)
         if kept is None or kept.version != version:
             return DeviceSums.empty(version, len(self.heuristic.weights))
         return kept
 
     def _typed(self) -> MetricSums:
-        found = self.store.fact(TYPED) or b"{}"
-        return MetricSums(parse_json(found, dict[str, tuple[int, float]], f"{self.folder}: {TYPED}"))
+        return MetricSums(self.store.note(TYPED, dict[str, tuple[int, float]], {}))
 
     # ------------------------------------------------------------ one exchange
 
@@ -153,8 +148,7 @@ class Tuner(SyncedMembership[TuningTerms]):
             return SyncReport("nothing", served.next, "device.nothing", "there is nothing to send for this version")
         report, settled = send_reply(service, reply, served.next)
         if settled:
-            with self.store.transaction():
-                self.store.set_fact(ANSWERED, str(self.task.version).encode())
+            self.store.set_note(ANSWERED, self.task.version)
         return report
 
     def _adopt(self, served: ServedTask) -> None:
@@ -169,14 +163,13 @@ class Tuner(SyncedMembership[TuningTerms]):
         agreed = task.version < self.terms.rounds + task.asks_metrics
         require(agreed, "task.beyond-terms", "the task exceeds the agreed number of versions; it was rejected")
         if self.store.fact(TASK) != content:
-            with self.store.transaction():
-                self.store.set_fact(TASK, content)
+            self.store.set_fact(TASK, content)
         self.task = task
 
     def _reply(self) -> bytes | None:
         """Return the reply to the current version, stored before it leaves; a repeated version gets the same bytes."""
         task = self.task
-        if task is None or self.store.fact(ANSWERED) == str(task.version).encode():
+        if task is None or self.store.note(ANSWERED, int) == task.version:
             return None
         stored = self.store.release(self.terms.run, task.version + 1)
         if stored is not None:
@@ -190,7 +183,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         with self.store.transaction():
             self.store.add_release(release)
             if task.asks_metrics:
-                self.store.set_fact(FIGURES, str(task.version).encode())
+                self.store.set_note(FIGURES, task.version)
         return content
 
     def _update(self, task: TuningTask) -> tuple[bytes, int, dict[str, Any]] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,7 +25,6 @@ from equations import list_probability
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.federation.reply import decode_reply, decode_task, encode_reply
@@ -128,8 +126,7 @@ def test_momentum_follows_the_simulator_and_ends_with_consent(tiny_collection, t
         alone.append(sent[2])
     assert not np.allclose(alone[2], alone[1])
     device = device_of(simulator, tmp_path, 2)
-    with device.store.transaction():
-        device.store.set_consent(False, 1.0)
+    device.store.set_consent(False, 1.0)
     assert device.store.carried("run") is None
 
 
@@ -220,16 +217,14 @@ def test_without_consent_or_with_too_few_interactions_nothing_leaves(tiny_collec
         assert device.answer(task) == Declined("waiting")
     user(device)
     assert device.ready()
-    with PrivateStore(tmp_path, owner=False) as other, other.transaction():  # another process, while the device runs
+    with PrivateStore(tmp_path, owner=False) as other:  # another process, while the device runs
         other.set_consent(False, 5.0)
     assert not device.ready()
     assert device.answer(task) == Declined("consent")
     assert not device.store.releases()
-    with device.store.transaction():
-        device.store.set_consent(True, 6.0)
+    device.store.set_consent(True, 6.0)
     assert isinstance(device.answer(task), bytes)
-    with device.store.transaction():
-        device.store.set_consent(False, 7.0)
+    device.store.set_consent(False, 7.0)
     assert device.answer(task) == Declined("consent")  # not even what was sent before
     assert [given for _, given in device.store.consents()] == [True, False, True, False]
 
@@ -238,8 +233,6 @@ def test_nobody_has_consented_at_first(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection)
     device = Device(PrivateStore(tmp_path), terms_of(simulator, 0))
     assert device.answer(task_of(simulator)) == Declined("consent")
-    with pytest.raises(BadInput, match="there is no ranker yet"):
-        device.rank(np.zeros((3, simulator.simulation.data.n_features)))
 
 
 @pytest.mark.parametrize("point", ["learned", "before the commit", "after the commit"])
@@ -374,20 +367,6 @@ def test_noise_is_the_device_s_own_and_fresh_for_each_release(tiny_collection, t
     assert one.part == mechanism.part
 
 
-def test_updates_are_kept_for_unlearning_every_so_many_rounds(tiny_collection, tmp_path) -> None:
-    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=Signs()), rounds=5)
-    device, user = device_of(simulator, tmp_path, keep_every=2), user_of(simulator)
-    for round_ in range(5):
-        answered(device, user, task_of(simulator, round_, random_theta(simulator, round_)))
-    kept = device.store.kept("run")
-    assert [round_ for round_, _ in kept] == [1, 3, 5]
-    plain = simulator_of(tiny_collection, Federation(CLIENTS, 3), rounds=5)
-    for round_, update in kept:  # before privacy
-        task = decode_task(task_of(plain, round_ - 1, random_theta(simulator, round_ - 1)))
-        (reply,) = plain.replies(task, np.array([0]))
-        assert np.array_equal(update, reply.release.astype(np.float32))
-
-
 def test_the_log_says_what_was_sent_and_against_whom_it_is_protected(tiny_collection, tmp_path) -> None:
     part = ClippedGaussian(epsilon=100.0, noise_multiplier=1.0)
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=part), rounds=REPLIES + 3)
@@ -399,8 +378,7 @@ def test_the_log_says_what_was_sent_and_against_whom_it_is_protected(tiny_collec
     assert [entry.reply is None for entry in log] == [True] * 3 + [False] * REPLIES
     assert device.answer(task_of(simulator, REPLIES + 2)) == replies[-1]
     assert device.answer(task_of(simulator, 0)) == Declined("repeated")
-    with device.store.transaction():
-        device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
+    device.store.set_note("terms", device.terms.table())
     privacy = device_log(device.store)["releases"][0]["privacy"]
     assert privacy["kind"] == "gaussian"
     assert privacy["delta"] == part.delta

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from silo_sessions import HOLDINGS, NAMES, Group, step_through, terms_of
+from silo_sessions import HOLDINGS, NAMES, Group, identity_of, step_through, terms_of
 
 from quorank.member.party import SERVER, SiloParty, sent_log
 from quorank.member.party_run import take_part
@@ -32,7 +32,7 @@ from quorank.silos.session.records import (
 )
 from quorank.silos.training.statistics import VECTOR_LENGTH
 
-TERMS = terms_of()
+TERMS, NORTH = terms_of(), identity_of("north")
 WORDS = {word.encode() for h in HOLDINGS for query in h.queries for word in query}
 WORDS |= {name.encode() for h in HOLDINGS for name in (*h.documents.ids, *h.query_ids)}
 FEATURES, MODELS = 18, 6
@@ -86,7 +86,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
         found[phase] = top / phase / "north"
         for name in ("unknown kind", "total of another length", "a sum of no number", "a sum alone"):
             shutil.copytree(found[phase], top / f"{phase} {name}")
-            party = SiloParty(top / f"{phase} {name}", "north", TERMS, HOLDINGS[0])
+            party = SiloParty(top / f"{phase} {name}", NORTH, TERMS, HOLDINGS[0])
             party.answer(messages(party, RECORDS[name]).to_bytes(to_party=True))
             party.close()
     return found
@@ -170,7 +170,7 @@ def test_whatever_it_asks_only_what_the_terms_name_leaves(folders, tmp_path, pha
         folder = tmp_path / str(number)
         shutil.copytree(folders[phase], folder)
         before = sorted(path.name for path in tmp_path.iterdir())
-        party = SiloParty(folder, "north", TERMS, HOLDINGS[0], entropy=random.Random(number).randbytes)
+        party = SiloParty(folder, NORTH, TERMS, HOLDINGS[0], entropy=random.Random(number).randbytes)
         content = messages(party, record).to_bytes(to_party=True)
         began = time.monotonic()
         with Watched() as done:
@@ -198,7 +198,7 @@ def inside(path: str | bytes | Path, folder: Path) -> bool:
 
 def test_it_gets_each_sum_once_and_no_more_than_were_agreed(folders, tmp_path) -> None:
     shutil.copytree(folders["training"], tmp_path / "north")
-    party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
+    party = SiloParty(tmp_path / "north", NORTH, TERMS, HOLDINGS[0])
     most = TERMS.setting.training.planned_turns + 1
     parts = 0
     given = party._store.note("last sum")[0]
@@ -239,7 +239,7 @@ class Hostile:
 def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
     """Noise, huge, cut off, changed, of another run, for another party, from the future."""
     shutil.copytree(folders["statistics"], tmp_path / "north")
-    party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0])
+    party = SiloParty(tmp_path / "north", NORTH, TERMS, HOLDINGS[0])
     before, draw = sent_log(party.folder), random.Random(1)
     sound = messages(party, RECORDS["hello again"])
     raw = sound.to_bytes(to_party=True)
@@ -264,7 +264,7 @@ def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
 def test_without_consent_it_hears_nothing(folders, tmp_path) -> None:
     shutil.copytree(folders["agreement"], tmp_path / "north")
     agreed = False
-    party = SiloParty(tmp_path / "north", "north", TERMS, HOLDINGS[0], consent=lambda: agreed)
+    party = SiloParty(tmp_path / "north", NORTH, TERMS, HOLDINGS[0], consent=lambda: agreed)
     line, looks = Hostile(messages(party, b"\xee").to_bytes(to_party=True)), iter(range(20))
     assert not take_part(
         party, line, lambda: next(looks, None) is None, lambda: agreed, sleep=lambda seconds: None, clock=time.monotonic

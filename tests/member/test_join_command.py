@@ -35,7 +35,6 @@ source = "synthetic:mq2007"
 clients = 5
 interactions = 3
 rounds = 6
-keep_every = 2
 """
 app = typer.Typer()
 app.command()(join)

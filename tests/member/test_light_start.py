@@ -79,8 +79,7 @@ def test_plain_kernels_give_the_compiled_ones_bits(privacy, ranker, more, tiny_c
     found = []
     for plain in (False, True):
         with PrivateStore(tmp_path / str(plain)) as store:
-            with store.transaction():
-                store.set_consent(True, 0.0)
+            store.set_consent(True, 0.0)
             terms = terms_of(simulator, 0, **more)
             device = Device(store, terms, seed=SEED, entropy=given, clock=lambda: 0.0, plain=plain)
             for round_ in range(2):  # lists of the task's own ranker, and late ones

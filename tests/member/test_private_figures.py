@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quorank.cli.join import show_log, show_status
 from quorank.federation.reply import decode_reply
 from quorank.federation.rounds import Report
-from quorank.member.client_privacy import list_ndcg, mean_ndcg, private_report
+from quorank.member.client_privacy import mean_ndcg, private_report
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.service.holders.devices import DECAY, LEAST_DEVICES, quality_of
 
@@ -32,12 +32,12 @@ def clicks(*ranks: int, shown: int = 10) -> np.ndarray:
 
 
 def test_the_figure_of_a_list_by_hand() -> None:
-    assert list_ndcg(clicks(), 10) == 0.0
-    assert list_ndcg(clicks(1), 10) == list_ndcg(clicks(1, 2, 3), 10) == 1.0
-    assert list_ndcg(clicks(3), 10) == pytest.approx((1 / math.log2(4)) / (1 / math.log2(2)))
+    assert mean_ndcg([clicks()], 10) == 0.0
+    assert mean_ndcg([clicks(1)], 10) == mean_ndcg([clicks(1, 2, 3)], 10) == 1.0
+    assert mean_ndcg([clicks(3)], 10) == pytest.approx((1 / math.log2(4)) / (1 / math.log2(2)))
     both = (1 / math.log2(3) + 1 / math.log2(6)) / (1 / math.log2(2) + 1 / math.log2(3))
-    assert list_ndcg(clicks(2, 5), 10) == pytest.approx(both)
-    assert list_ndcg(clicks(8), 5) == 0.0, "what stands below k is not looked at"
+    assert mean_ndcg([clicks(2, 5)], 10) == pytest.approx(both)
+    assert mean_ndcg([clicks(8)], 5) == 0.0, "what stands below k is not looked at"
     assert mean_ndcg([clicks(1), clicks(), clicks(3), clicks()], 10) == pytest.approx(1.5 / 4)
 
 
@@ -90,8 +90,7 @@ def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, 
     report = release.privacy["report"]
     assert report["value"] == MetricResponse(1.0).unbiased(reply.statistics[0])
     assert (report["epsilon"], report["epsilon_per_report"], report["delta"]) == (4.0, 1.0, 0.0)
-    with device.store.transaction():
-        device.store.set_fact("terms", json.dumps(device.terms.table()).encode())
+    device.store.set_note("terms", device.terms.table())
     device.store.close()
     show_log(tmp_path / "a", json=False)
     told = " ".join(capsys.readouterr().out.split())

@@ -77,37 +77,31 @@ def test_the_file_is_its_owner_s_alone_and_survives_a_kill(tiny_collection, tmp_
     assert store.consent  # what was not committed never was
 
 
-def test_facts_rankers_offsets_and_kept_updates_come_back(tmp_path) -> None:
-    random = np.random.default_rng(0)
-    theta, offset, update = (random.normal(size=5), random.normal(size=5), random.normal(size=5).astype(np.float32))
+def test_facts_rankers_and_offsets_come_back(tmp_path) -> None:
+    theta, offset = np.random.default_rng(0).normal(size=(2, 5))
     with PrivateStore(tmp_path) as store:
         assert store.ranker is store.personal is store.fact("x") is None
-        assert store.releases() == store.kept("a") == store.consents() == []
-        with store.transaction():
-            store.set_fact("x", b"1")
-            store.set_fact("x", b"2")
-            store.set_ranker(StoredRanker("née", 7, theta))
-            store.set_personal(offset)
-            store.keep("a", 1, update)
-            store.keep("a", 11, update)
-        with pytest.raises(BadInput, match="too long to be kept"), store.transaction():
+        assert store.releases() == store.consents() == []
+        store.set_fact("x", b"1")
+        store.set_fact("x", b"2")
+        store.set_ranker(StoredRanker("née", 7, theta))
+        store.set_personal(offset)
+        with pytest.raises(KeyError), store.transaction():
             store.set_fact("x", b"3")
-            store.keep("a", 21, np.full(5, np.inf, dtype=np.float32))
+            raise KeyError
     with PrivateStore(tmp_path) as store:
         assert store.fact("x") == b"2"
         assert (store.ranker.run, store.ranker.round) == ("née", 7)
         assert store.ranker.theta.tobytes() == theta.tobytes()
         assert store.personal.tobytes() == offset.tobytes()
-        assert [(r, u.tobytes()) for r, u in store.kept("a")] == [(1, update.tobytes()), (11, update.tobytes())]
 
 
 def test_a_second_release_of_a_round_cannot_be_stored(tmp_path) -> None:
     with PrivateStore(tmp_path) as store:
         entry = StoredRelease("run", 1, 0.0, 4, 9, {}, b"reply")
-        with store.transaction():
-            store.add_release(entry, [])
-        with pytest.raises(OSError), store.transaction():
-            store.add_release(entry, [])
+        store.add_release(entry)
+        with pytest.raises(OSError):
+            store.add_release(entry)
         assert len(store.releases()) == 1
 
 
@@ -121,7 +115,7 @@ def test_one_process_plays_a_device(tmp_path) -> None:
         )
         assert done.returncode == 1
         assert "another process plays this device; stop it first" in done.stderr
-        with PrivateStore(tmp_path, owner=False) as reader, reader.transaction():
+        with PrivateStore(tmp_path, owner=False) as reader:
             reader.set_consent(True, 1.0)
         assert store.consent
     PrivateStore(tmp_path).close()
@@ -163,12 +157,10 @@ def test_a_bit_that_fell_over_in_a_list_is_noticed(place, tiny_collection, tmp_p
     (name, features, clicks), *_ = store.rows("SELECT id, features, clicks FROM interactions")
     changed = bytearray(features)
     changed[place % len(changed)] ^= 1
-    with store.transaction():
-        store.database.execute("UPDATE interactions SET features = ? WHERE id = ?", (bytes(changed), name))
+    store.rows("UPDATE interactions SET features = ? WHERE id = ?", bytes(changed), name)
     with pytest.raises(BadInput, match=f"interaction {name} is damaged"):
         store.interactions(0, 4)
-    with store.transaction():
-        store.database.execute("UPDATE interactions SET features = ? WHERE id = ?", (features, name))
+    store.rows("UPDATE interactions SET features = ? WHERE id = ?", features, name)
     assert len(store.interactions(0, 4)) == 3
     assert clicks
 
@@ -183,9 +175,8 @@ def test_used_interactions_are_forgotten_beyond_a_number(tiny_collection, tmp_pa
     _, device = filled(tiny_collection, tmp_path, 8)
     store = device.store
     names = [name for name, _ in store.interactions(0, 8)]
-    with store.transaction():
-        store.add_release(StoredRelease("run", 1, 0.0, 4, 9, {}), names[:6])
-        store.trim(2)
+    store.add_release(StoredRelease("run", 1, 0.0, 4, 9, {}), names[:6])
+    store.trim(2)
     assert [row[0] for row in store.rows("SELECT id FROM interactions ORDER BY id")] == names[4:]
     assert store.waiting() == 2
 

@@ -16,7 +16,19 @@ from hypothesis import strategies as st
 from postgresql_server import empty_database
 from refusals import refused
 from scipy import stats
-from silo_sessions import HOLDINGS, NAMES, SEED, Group, Killed, Mailboxes, expected, play, step_through, terms_of
+from silo_sessions import (
+    HOLDINGS,
+    NAMES,
+    SEED,
+    Group,
+    Killed,
+    Mailboxes,
+    expected,
+    identity_of,
+    play,
+    step_through,
+    terms_of,
+)
 
 from quorank.errors import BadInput
 from quorank.files import private_database as private_file
@@ -398,7 +410,7 @@ def test_another_key_than_the_pinned_one_stops_a_party(group_of) -> None:
 def test_a_folder_belongs_to_one_session_one_party_and_one_set_of_documents(group_of) -> None:
     group = group_of(terms_of())
     with pytest.raises(BadInput, match="another process"):
-        SiloParty(group.folder / "north", "north", group.terms, HOLDINGS[0])
+        SiloParty(group.folder / "north", identity_of("north"), group.terms, HOLDINGS[0])
     group.parties["north"].close()
     for name, terms, holding, words in (
         ("north", terms_of("trees"), HOLDINGS[0], "other terms"),
@@ -407,7 +419,7 @@ def test_a_folder_belongs_to_one_session_one_party_and_one_set_of_documents(grou
         ("east", group.terms, HOLDINGS[1], "not a party"),
     ):
         with pytest.raises(BadInput, match=words):
-            SiloParty(group.folder / "north", name, terms, holding)
+            SiloParty(group.folder / "north", identity_of(name), terms, holding)
     group.start("north")
     with refused("folder.other-run"):
         SiloServer(group.streams, terms_of("trees"))

@@ -218,7 +218,6 @@ def test_nothing_of_a_search_is_in_the_file(service: Any, tmp_path: Path) -> Non
         assert set(kept) == {"version", "searches", "slopes", "rest"} and len(kept["slopes"]) == 9
         assert tuner.store.waiting() == 0
         for damaged in (b'{"version": 0}', json.dumps(kept | {"searches": "many"}).encode()):
-            with tuner.store.transaction():
-                tuner.store.set_fact("tuning sums", damaged)
+            tuner.store.set_fact("tuning sums", damaged)
             with refused("file.damaged"):
                 search(tuner)

@@ -273,7 +273,7 @@ def test_a_group_of_parties(tmp_path: Path) -> None:
     done: dict[str, bool] = {}
 
     def take_part_as(folder: PartyFolder) -> None:
-        party = SiloParty(folder.folder / SESSION, folder.invitation.name, folder.terms, folder.holding())
+        party = SiloParty(folder.folder / SESSION, folder.identity, folder.terms, folder.holding())
         line = folder.service()
         done[party.name] = take_part(party, line, lambda: False, enrol=folder.enrol)
         line.close()

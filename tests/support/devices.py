@@ -63,8 +63,7 @@ def device_of(simulator: Simulator, folder: Path, client: int = 0, **changes: An
     """A device whose owner agrees; its lists are drawn at the simulator's addresses."""
     store = PrivateStore(folder)
     if not store.consents():
-        with store.transaction():
-            store.set_consent(True, 0.0)
+        store.set_consent(True, 0.0)
     return Device(store, terms_of(simulator, client, **changes), seed=SEED, clock=lambda: 1e9, plain=True)
 
 

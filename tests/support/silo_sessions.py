@@ -18,6 +18,7 @@ from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, generated_holdings
+from quorank.silos.session.agreement import PartyIdentity
 from quorank.silos.session.coordinator import SiloPost, SiloServer
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
@@ -74,6 +75,11 @@ def expected(terms: SiloTerms) -> np.ndarray:
     return _KNOWN[terms.digest]
 
 
+def identity_of(name: str) -> PartyIdentity:
+    """The lasting key of a party."""
+    return PartyIdentity(name, random.Random(name).randbytes(32))
+
+
 class Killed(BaseException):
     """The end of a process, at a place that no handler of the program sees."""
 
@@ -103,7 +109,7 @@ class Group:
     def start(self, name: str) -> None:
         self.parties[name] = SiloParty(
             self.folder / name,
-            name,
+            identity_of(name),
             self.terms,
             HOLDINGS[self.terms.number(name)],
             pins=self.pins.get(name),

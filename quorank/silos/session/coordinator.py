@@ -75,7 +75,7 @@ class SiloServer:
 
     def _load(self) -> None:
         """Take the stored state, exact to the last bit."""
-        table, parties = self._store.note("state", {}), self.terms.parties
+        table, parties = self._store.note("state", default={}), self.terms.parties
         self._phase: int = table.get("phase", AGREEMENT)
         self._gone: set[int] = set(table.get("gone", []))
         # records that each party has received, and sent, by tag

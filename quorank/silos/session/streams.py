@@ -7,15 +7,12 @@ has been handled.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
 
 from quorank.errors import require
-from quorank.files.documents import parse_json
-from quorank.files.private_database import FileKind, PrivateDatabase
+from quorank.files.private_database import Facts, FileKind, PrivateDatabase
 from quorank.silos.session.records import MOST_RECORD, ROOM, SiloMessage, cut, tag_of
 
 BUSY = "another process works in this folder; stop it first"
@@ -34,55 +31,22 @@ CREATE TABLE log (id INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, 
 _KIND = FileKind(0x51524E47, 1, _SCHEMA, "this is not the file of a silo session; choose another folder", _DAMAGED)
 
 
-class SiloStreams:
+class SiloStreams(Facts):
     """Facts and streams in a database; subclasses execute queries and transactions."""
 
-    path: Path | None = None
-
-    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Execute a query and return its rows."""
-        raise NotImplementedError
+    advice = "begin a new session in another folder"
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit everything done inside, or nothing where anything is raised."""
         raise NotImplementedError
 
-    # facts
-
-    def fact(self, name: str) -> bytes | None:
-        """Return the bytes stored under a name."""
-        found = self.rows("SELECT value FROM facts WHERE name = ?", name)
-        value = found[0][0] if found else None
-        self._check(value is None or isinstance(value, bytes))
-        return value
-
-    def _check(self, sound: bool) -> None:
-        """Refuse a file with values that this class did not write."""
-        require(sound, "file.damaged", _DAMAGED, f"{self.path}")
-
-    def set_fact(self, name: str, value: bytes) -> None:
-        self.rows(
-            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value
-        )
-
-    def drop_fact(self, name: str) -> None:
-        self.rows("DELETE FROM facts WHERE name = ?", name)
-
-    def note(self, name: str, default: Any = None) -> Any:
-        """Return the JSON value stored under a name."""
-        found = self.fact(name)
-        return default if found is None else parse_json(found, Any, f"{self.path}: {name}")
-
-    def set_note(self, name: str, value: Any) -> None:
-        self.set_fact(name, json.dumps(value).encode())
-
-    # streams
-
     def places(self, peer: str) -> tuple[int, int, int, int]:
         """Return pieces received, handled, sent, and acknowledged by the peer."""
         found = self.rows("SELECT came, done, sent, heard FROM places WHERE peer = ?", peer)
         came, done, sent, heard = found[0] if found else (0, 0, 0, 0)
-        self._check(all(type(place) is int and 0 <= place < 2**62 for place in (came, done, sent, heard)))
+        self.check_stored(
+            all(type(place) is int and 0 <= place < 2**62 for place in (came, done, sent, heard)), "place"
+        )
         return came, done, sent, heard
 
     def _set_places(self, peer: str, came: int, done: int, sent: int, heard: int) -> None:
@@ -114,7 +78,7 @@ class SiloStreams:
             peer,
             first,
         ):
-            self._check(type(place) is int and type(size) is int)
+            self.check_stored(type(place) is int and type(size) is int, "piece")
             room -= size + 8
             if place > first and room < 0:
                 break
@@ -125,7 +89,7 @@ class SiloStreams:
             first,
             last,
         )
-        self._check(all(isinstance(part, bytes) for _, part in found))
+        self.check_stored(all(isinstance(part, bytes) for _, part in found), "piece")
         return SiloMessage(number, digest, came, first, tuple((bool(ends), part) for ends, part in found))
 
     def waiting(self, peer: str) -> int:
