@@ -28,11 +28,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.browsing import generate_visits, write_visits
 from quorank.tuning.coordinator import RELATIVE_MARGIN, Rprop
 from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
-from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
+from quorank.tuning.histories.visits import read_visits
 from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
 from quorank.tuning.rules import GradientRelease, ImmediateGuard, JudgedGuard, Release, SignRelease, Stable, Time
 from quorank.tuning.simulation import Traffic, Tuning, TuningHistory, simulate_tuning
@@ -81,7 +82,7 @@ def harm(seeds: range) -> None:
 
 
 def visits(seeds: range) -> None:
-    """150 people who browse, as `quorank tune visits` makes them: what they choose follows no weights."""
+    """150 people who browse: what they choose follows no weights."""
     with tempfile.TemporaryDirectory() as folder:
         write_visits(Path(folder) / "visits.csv", generate_visits(1, 150))
         histories = read_visits(Path(folder) / "visits.csv")
@@ -232,20 +233,17 @@ def published(seeds: range) -> None:
 
 
 def speed(seeds: range) -> None:
-    header("heuristic", "weights", "shared pass", "as a black box")
+    header("heuristic", "weights", "gradients")
     for name, here in SCENARIOS.items():
         heuristic = here.heuristic
         items = here.searches(1, 20_000, 0, heuristic.shipped)
-        rates = []
-        for one in (heuristic, replace(heuristic, probe=None)):
-            gradients(one, heuristic.shipped, items, RELATIVE_MARGIN, True)
-            best = float("inf")
-            for _ in range(5):
-                began = time.process_time()
-                gradients(one, heuristic.shipped, items, RELATIVE_MARGIN, True)
-                best = min(best, time.process_time() - began)
-            rates.append(f"{20_000 / best:,.0f}/s")
-        row(name, len(heuristic.weights), rates[0] if heuristic.probe else "none", rates[1])
+        gradients(heuristic, heuristic.shipped, items, RELATIVE_MARGIN, True)
+        best = float("inf")
+        for _ in range(5):
+            began = time.process_time()
+            gradients(heuristic, heuristic.shipped, items, RELATIVE_MARGIN, True)
+            best = min(best, time.process_time() - began)
+        row(name, len(heuristic.weights), f"{20_000 / best:,.0f}/s")
 
 
 PARTS = {f.__name__: f for f in (arrive, harm, visits, closing, longer, release, margin, published, speed)}

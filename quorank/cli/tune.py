@@ -153,22 +153,6 @@ def import_(
     print_result(figures, json, lambda found: print_rows(*rows_of(IMPORTED, found | {"kinds": kinds})))
 
 
-@app.command()
-def visits(
-    out: Annotated[Path, Argument(metavar="VISITS.csv", help="The file to write.")],
-    people: Annotated[int, Option(min=1, help="Number of persons.")] = 150,
-    days: Annotated[int, Option(min=1, help="Days of each history.")] = 90,
-    seed: Annotated[int, Option(min=0, help="Seed of all draws.")] = 1,
-    json: Json = False,
-) -> None:
-    """Write generated visits as a CSV that `tune simulate --visits` and `tune import` read."""
-    from quorank.tuning.histories.visits import generate_visits, write_visits
-
-    count = write_visits(out, generate_visits(seed, people, days))
-    figures = {"file": str(out), "people": people, "visits": count}
-    print_result(figures, json, lambda f: print(f"{f['visits']:,} visits of {f['people']:,} people: {out}"))
-
-
 IMPORTED = """
 pages | {pages:,} | {bookmarked:,} of them bookmarked ({browser}, persons: {people:,})
 visits | {visits:,} | within {span_days:,.1f} days; {kinds}

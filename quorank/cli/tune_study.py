@@ -15,7 +15,6 @@ from quorank.cli.options import Json
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.tuning.studies.analysis import Analysis, PrivateAnalysis
     from quorank.tuning.studies.study import Study
 
 app = typer.Typer(help="Studies of a tuned heuristic: plan, assign, analyse.", no_args_is_help=True)
@@ -91,29 +90,14 @@ def assign(
 def analyse(
     file: StudyFile,
     results: Annotated[Path, Argument(metavar="RESULTS.csv", help="Searches: client, arm, characters, rank.")],
-    epsilon: Annotated[
-        float | None,
-        Option(help="Estimate from simulated answers by randomised response, with this ε for a device's report."),
-    ] = None,
-    seed: Seed = 1,
     json: Json = False,
 ) -> None:
-    """Compare all arms: Mann-Whitney U over clients, Bonferroni, effect sizes.
-
-    With --epsilon, each client answers by randomised response and the arms'
-    means are estimated from the answers alone, as a service would.
-    """
-    from quorank.tuning.studies.analysis import PrivateMeans, simulate_answers
+    """Compare all arms: Mann-Whitney U over clients, Bonferroni, effect sizes."""
     from quorank.tuning.studies.analysis import analyse as analyse_study
     from quorank.tuning.studies.study import read_collected, read_study
 
     study = read_study(file)
-    collected = read_collected(results, study)
-    if epsilon is None:
-        found: Analysis | PrivateAnalysis = analyse_study(study, collected)
-    else:
-        private = PrivateMeans(study, epsilon)
-        found = private.analyse(simulate_answers(private, collected, seed))
+    found = analyse_study(study, read_collected(results, study))
     print_result(asdict(found), json, lambda figures: _show_analysis(figures, study))
 
 
@@ -139,15 +123,15 @@ def _show_plan(figures: dict[str, Any]) -> None:
 
 
 def _show_analysis(figures: dict[str, Any], study: Study) -> None:
-    """Print every arm, then every comparison; with `epsilon`, as estimated from randomised answers."""
-    epsilon, rows = figures.get("epsilon"), []
+    """Print every arm, then every comparison."""
+    rows: list[tuple[str, ...]] = []
     for name, arm in figures["arms"].items():
-        errors = arm.get("error") or {m: arm["deviation"][m] / arm["clients"] ** 0.5 for m in study.metrics}
-        means = (f"{arm['mean'][m]:.4f} ± {errors[m]:.4f}" for m in study.metrics)
+        root = arm["clients"] ** 0.5
+        means = (f"{arm['mean'][m]:.4f} ± {arm['deviation'][m] / root:.4f}" for m in study.metrics)
         rows.append((name, f"{arm['clients']:,}", *means))
     heads = ("arm", "clients", *(f"mean {metric}" for metric in study.metrics))
     print_text(table_of(heads, rows, "right", pad_edge=False))
-    print_text("± standard error" + (f", from answers of ε = {epsilon:g} a device" if epsilon else "") + "\n")
+    print_text("± standard error\n")
     rows = [
         (
             f"{c['metric']}: {c['arm']}\n  against {c['baseline']}",
@@ -159,5 +143,4 @@ def _show_analysis(figures: dict[str, Any], study: Study) -> None:
     ]
     heads = ("comparison", "difference", "corrected p", "")
     print_text(table_of(heads, rows, "right", pad_edge=False, padding=(0, 1, 0, 0)))
-    test = "" if epsilon else "Mann-Whitney U between clients; "
-    print_text(f"{test}{study.comparisons} comparisons share α = {study.alpha:g}")
+    print_text(f"Mann-Whitney U between clients; {study.comparisons} comparisons share α = {study.alpha:g}")

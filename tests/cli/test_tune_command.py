@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import Quorank
 
+from benchmarks.browsing import generate_visits, write_visits
+
 QUICK = ("--iterations", 3, "--set", "held_out=300")
 
 
@@ -82,11 +84,10 @@ def test_refusals(quorank: Quorank, flags: tuple[str, ...], words: str) -> None:
     assert words in quorank("tune", "simulate", *flags).refused()
 
 
-def test_visits_are_written_counted_and_tuned_on(quorank: Quorank, own_folder: Path) -> None:
-    told = json.loads(quorank("tune", "visits", "visits.csv", "--people", 20, "--days", 40, "--json").out)
-    assert told["people"] == 20 and told["visits"] > 1000
+def test_visits_are_counted_and_tuned_on(quorank: Quorank, own_folder: Path) -> None:
+    write_visits(Path("visits.csv"), generate_visits(1, 20, 40))
     counted = json.loads(quorank("tune", "import", "visits.csv", "--heuristic", "decay", "--json").out)
-    assert counted["visits"] == told["visits"] and counted["people"] == 20 and counted["searches"] > 100
+    assert counted["visits"] > 1000 and counted["people"] == 20 and counted["searches"] > 100
     assert counted["browser"] == "csv" and counted["span_days"] > 30
     figures = json.loads(quorank("tune", "simulate", "--visits", "visits.csv", *QUICK, "--json").out)
     assert figures["true_rank_accuracy"] is None and 0.0 < figures["rank_accuracy"] <= 1.0

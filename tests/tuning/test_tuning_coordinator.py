@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from refusals import refused
 
+from benchmarks.browsing import generate_visits, write_visits
 from quorank.errors import BadInput
 from quorank.tuning.coordinator import Rprop, TuningCoordinator, TuningSettings, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS, RecordedScenario, recorded_scenario
-from quorank.tuning.histories.visits import generate_visits, read_visits, write_visits
+from quorank.tuning.histories.visits import read_visits
 from quorank.tuning.models import read_model, write_model
 from quorank.tuning.rules import (
     CLOSINGS,

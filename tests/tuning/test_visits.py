@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from refusals import refused
 
+from benchmarks.browsing import generate_visits, write_visits
 from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, recorded_scenario
-from quorank.tuning.histories.visits import find_searches, generate_visits, read_histories, read_visits, write_visits
+from quorank.tuning.histories.visits import find_searches, read_histories, read_visits
 from quorank.tuning.searches import count_searches, join_searches, pick_searches, slice_searches
 
 HEADER = "person,time,url,type,title,bookmarked\n"
@@ -72,15 +73,6 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     file.write_bytes(b"time,url\n1,\xff\n")
     with refused("csv.not-utf-8", f"{file}:2"):
         read_visits(file)
-
-
-def test_generated_visits_are_read_back(tmp_path: Path) -> None:
-    rows = list(generate_visits(3, 4, 30))
-    assert rows == list(generate_visits(3, 4, 30)) and rows != list(generate_visits(4, 4, 30))
-    assert rows[: len(list(generate_visits(3, 1, 30)))] == list(generate_visits(3, 1, 30))
-    assert write_visits(tmp_path / "v.csv", iter(rows)) == len(rows)
-    histories = read_visits(tmp_path / "v.csv")
-    assert len(histories) == 4 and sum(history.counts()["visits"] for history in histories) == len(rows)
 
 
 def test_the_searches_of_a_history_look_the_same_with_ages(tmp_path: Path) -> None:

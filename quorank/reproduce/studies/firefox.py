@@ -13,7 +13,7 @@ weights, with and without the daily decay of scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -315,7 +315,7 @@ def arm_results(found: list[Analysis], tunings: list[FirefoxTuning]) -> StudyRes
             f"{decay.difference:+.3f} characters with decay (corrected p {decay.corrected_p:.2g})",
         ),
     )
-    numbers = {"analyses": [a.as_dict() for a in found], "weights": _weights(tunings)}
+    numbers = {"analyses": [asdict(a) for a in found], "weights": _weights(tunings)}
     return StudyResults((), (table, comparisons), findings, numbers=numbers)
 
 

@@ -1,4 +1,4 @@
-"""Recorded visits: histories of browsers and CSV files, the searches in them, and a generator of visits.
+"""Recorded visits: histories of browsers and CSV files, and the searches in them.
 
 A history does not contain what was typed into the address bar, only that a page was visited by typing. A search for
 learning is such a visit to a known page (§5.1 of Hartmann et al. 2019: what a person selects labels the ranking): the
@@ -10,20 +10,12 @@ In a CSV file a line is a visit: `time,url,type`, and optionally `person`, `titl
 seconds since 1970 or an ISO date (`2026-03-01T12:00:00`, in UTC without a zone); type is one of `VISIT_TYPES`, by
 default a link; bookmarked is 1 or 0, of the page. A page may also be a number instead of its address: suggestions are
 then matched by title.
-
-Generated people browse sites from day to day: they type the addresses of sites that they return to and follow links
-from there, so most pages of a history were only reached by links. The choices follow no score, as those of real
-visits.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -41,13 +33,11 @@ from quorank.data.logs.browser_history import (
     read_browser_history,
 )
 from quorank.data.logs.csv_table import named_records
-from quorank.errors import BadInput, brief, require, require_range, suggest
-from quorank.files.atomic import write_whole
+from quorank.errors import BadInput, brief, require, suggest
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Int32s, Integers
 from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import Purpose, uniforms
 from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
-from quorank.tuning.histories.generated import LAST, Suggestions, recency_bucket, vocabulary
+from quorank.tuning.histories.generated import LAST, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds
 LETTERS = 2
@@ -214,18 +204,10 @@ def _fill_visits(moments: Doubles, starts: Integers, time: Doubles, type_: Int8s
             made.type[i, v] = type_[at]
 
 
-COLUMNS = ("person", "time", "url", "type", "title", "bookmarked")
 NEEDED = ("time", "url")
 EXPECTED = f"a CSV of visits with the columns {', '.join(NEEDED)}, and type, title, bookmarked, person where known"
 MOST_VISITS = 20_000_000
-SITES = 30  # maximum for a generated person
-TYPED_SITES = 0.5  # share of them whose first page is typed; to the others people return by one page
-RETYPED = 0.2  # share of visits to that page by typing
 _MOST_SECONDS = 2.0**40
-_START = 1_767_225_600.0  # 2026-01-01: when generated visits begin
-
-Row = tuple[str, float, str, int, str, bool]
-"""(person, seconds, url, index into VISIT_TYPES, title, bookmarked)."""
 
 
 def read_histories(path: Path) -> tuple[str, list[History]]:
@@ -264,18 +246,6 @@ def read_visits(path: Path) -> list[History]:
     return [History.of(found) for found in persons.values()]
 
 
-def write_visits(path: Path, rows: Iterator[Row]) -> int:
-    """Write visits as a CSV, and return their number."""
-    out, count = io.StringIO(), 0
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for person, seconds, url, type_, title, bookmarked in rows:
-        writer.writerow((person, f"{seconds:.0f}", url, VISIT_TYPES[type_], title, int(bookmarked)))
-        count += 1
-    write_whole(path, out.getvalue())
-    return count
-
-
 def _seconds(text: str, where: str) -> float:
     try:
         value = float(text)
@@ -288,53 +258,3 @@ def _seconds(text: str, where: str) -> float:
     wrong = f"time must be seconds since 1970 or an ISO date such as 2026-03-01T12:00:00, got {brief(text)}"
     require(abs(value) <= _MOST_SECONDS, "visits.not-a-time", wrong, where)
     return value
-
-
-def generate_visits(seed: int, persons: int, days: int = 90) -> Iterator[Row]:
-    """Generate the visits of some persons over some days."""
-    require_range("persons", persons, least=1, most=1_000_000)
-    require_range("days", days, least=1, most=3650)
-    letters, ends = vocabulary(seed)
-    text, begins = letters.tobytes().decode(), ends - np.diff(ends, prepend=0)
-    words = [text[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-    for person in range(persons):
-        yield from _browse(seed, person, days, words)
-
-
-def _browse(seed: int, person: int, days: int, words: list[str]) -> Iterator[Row]:
-    """Yield one person's visits: about two sites a day, entered by typing or a link, and the pages read there."""
-    draws = _draws(seed, person)
-
-    def below(count: int) -> int:
-        return int(next(draws) * count)
-
-    names = {
-        (word := words[below(len(words))])[:LETTERS]: word for _ in range(SITES)
-    }  # distinct in their first letters
-    # home, whether it is typed, and the pages that the person has visited
-    sites = [(f"{word}.example/", next(draws) < TYPED_SITES, list[str]()) for word in names.values()]
-    name, typed, link = f"person-{person}", VISIT_TYPES.index("typed"), VISIT_TYPES.index("link")
-    for day in range(days):
-        for _ in range(1 + below(3)):
-            # of the sites, one with probability proportional to one over its rank
-            place = min(int(math.exp(next(draws) * math.log(len(sites) + 1.0))) - 1, len(sites) - 1)
-            home, typed_home, pages = sites[place]
-            moment = _START + DAY * day + 60.0 * below(16 * 60)
-            entered, way = home, typed
-            if not typed_home:  # one page of it was found by a link, and is what they come back for
-                if not pages:
-                    pages.append(f"{home}{words[below(len(words))]}")
-                entered, way = pages[0], typed if next(draws) < RETYPED else link
-            yield name, moment, f"https://{entered}", way, "", False
-            for click in range(below(4)):
-                pages.append(f"{home}{len(pages)}")
-                yield name, moment + 60.0 * (click + 1), f"https://{pages[-1]}", link, "", False
-
-
-def _draws(seed: int, person: int) -> Iterator[float]:
-    """Yield the uniform draws of one person."""
-    for block in itertools.count():
-        yield from uniforms(seed, Purpose.HISTORY, 256, round_=_VISITS, client=person, interaction=block).tolist()
-
-
-_VISITS = 6  # round of Purpose.HISTORY; 0 to 5 are those of `generated` and `people`

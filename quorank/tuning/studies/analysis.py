@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -96,10 +96,6 @@ class Analysis:
     def of(self, metric: str, arm: str, baseline: str) -> RankComparison:
         """Return the comparison of two arms in one metric."""
         return next(c for c in self.comparisons if (c.metric, c.arm, c.baseline) == (metric, arm, baseline))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
 
 
 def client_means(typed: TypedSearches, metric: str) -> Doubles:
@@ -235,12 +231,3 @@ class PrivateMeans:
                 p = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
                 compared.append(ArmComparison.of(study, (metric, one, other), difference, error, p))
         return PrivateAnalysis(study.name, self.epsilon, study.alpha, arms, tuple(compared))
-
-
-def simulate_answers(private: PrivateMeans, collected: Mapping[str, TypedSearches], seed: int) -> dict[str, Integers]:
-    """Simulate the answers (clients, metrics) of the devices of these searches, by arm."""
-    answers = {}
-    for number, (arm, typed) in enumerate(collected.items()):
-        means: dict[str, Doubles] = {metric: client_means(typed, metric) for metric in private.study.metrics}
-        answers[arm] = private.answer_all(means, seed, number << 24)
-    return answers
