@@ -60,7 +60,9 @@ def measure(store: SqlStore, members: int, length: int, group: int) -> dict[str,
     add_members(store, members)
     assert store.hold() is not None
     asked = np.arange(members, dtype="<u4").tobytes()
-    task = Publication("round", "0123456789abcdef", 1, os.urandom(length), bytes(64), 5.0, most=9, asked=asked)
+    task = Publication(
+        "round", "0123456789abcdef", 1, os.urandom(length), bytes(64), 5.0, most=9, asked=asked, limits=b"limits"
+    )
     task = store.publish(task)
     order = np.random.default_rng(1).permutation(members).tolist()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol, TypedDict, get_args
+from typing import Any, Literal, Protocol, TypedDict, get_args
+
+import numpy as np
 
 from quorank.errors import require
 from quorank.files.documents import parse_json
@@ -36,13 +37,9 @@ class Publication:
     room: int = 0  # maximum number of replies; 0: one of each member in `asked`
     most: int = 0  # maximum number of replies of one member in the run; 0: unlimited
     rest: int = 0  # rounds that a member sits out after a reply
-    asked: bytes = b""  # sorted numbers of the cohort, little-endian u32; empty: every member
+    asked: bytes = b""  # numbers of the cohort, little-endian u32; empty: every member
+    limits: bytes = b""  # `ReplyLimits` of its replies as JSON; empty: it takes none (secure sums use letters)
     opened: float = 0.0  # time of publication by the store's clock
-
-    @property
-    def takes_replies(self) -> bool:
-        """Return whether members answer by replies; secure sums use letters."""
-        return self.kind not in ("secure", "over")
 
     @cached_property
     def turns(self) -> Turns:
@@ -51,16 +48,11 @@ class Publication:
 
     def asks(self, member: int) -> bool:
         """Return whether a member belongs to the cohort."""
-        count = len(self.asked) // 4
-        at = bisect_left(range(count), member, key=self._member_at)
-        return not self.asked or (at < count and self._member_at(at) == member)
-
-    def _member_at(self, place: int) -> int:
-        return int.from_bytes(self.asked[4 * place : 4 * place + 4], "little")
+        return not self.asked or bool((np.frombuffer(self.asked, "<u4") == member).any())
 
     def check_answers(self, member: int, number: int) -> None:
         """Reject a reply to another publication than this one, or from a member outside the cohort."""
-        require(self.takes_replies, "reply.no-open-round", "no round is open that takes replies")
+        require(self.limits, "reply.no-open-round", "no round is open that takes replies")
         require(number == self.number, "reply.other-round", "the round of this reply is over")
         require(self.asks(member), "reply.unasked", "this member was not asked in this round")
 
@@ -137,13 +129,16 @@ class Leaving:
 
 
 class AgreedTerms(Protocol):
-    """Run and client number of a member, as agreed in its terms."""
+    """Terms of any kind of member."""
 
     @property
     def run(self) -> str: ...
 
     @property
     def client(self) -> int: ...
+
+    def table(self) -> dict[str, Any]:
+        """Return the terms as invitations hold them."""
 
 
 class _Request(TypedDict):

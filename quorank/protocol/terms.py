@@ -7,14 +7,13 @@ noise that protects somebody is not drawn from a seed that others know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
-from quorank.files.codec import decode, field_hints
+from quorank.files.codec import Length, Range, decode, field_hints
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
@@ -24,9 +23,9 @@ from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 
 VERSION = 1
+_MOST = 2**31 - 1
 DELTA = 1e-5
 """δ of the joint statement of all reports where the run's privacy has none."""
-_NUMBERS = ("client", "n_features", "rounds", "interactions", "k", "keep_every")
 PARTS: dict[str, Family[Any]] = {
     "ranker": RANKERS,
     "learner": LEARNERS,
@@ -39,13 +38,12 @@ PARTS: dict[str, Family[Any]] = {
 class Terms:
     """Terms of one device in a run."""
 
-    run: str
-    client: int
-    n_features: int
-    rounds: int
-    interactions: int = 4  # B, of one update
-    k: int = 10  # documents shown
-    keep_every: int = 0  # Δt: rounds between the updates kept for unlearning; 0 keeps none
+    run: Annotated[str, Length(200, 1)]
+    client: Annotated[int, Range(0, _MOST)]
+    n_features: Annotated[int, Range(1, _MOST)]
+    rounds: Annotated[int, Range(1, _MOST)]
+    interactions: Annotated[int, Range(1, _MOST)] = 4  # B, of one update
+    k: Annotated[int, Range(1, _MOST)] = 10  # documents shown
     ranker: Ranker = field(default_factory=Linear)
     learner: ListLearner = field(default_factory=PDGD)
     privacy: Privacy = field(default_factory=NoPrivacy)
@@ -55,14 +53,9 @@ class Terms:
     client_momentum: float = 0.0  # β: share of its previous update that the device adds to each one
 
     def __post_init__(self) -> None:
-        run = f"expected a run's name of 1 to 200 characters, got {len(self.run)}"
-        require(0 < len(self.run) <= 200, "run.name", run)
         late = f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}"
         require(self.learner.learns_late, "option.conflict", late)
         self.learner.check_list(self.k)
-        for name in _NUMBERS:
-            value, least = getattr(self, name), 0 if name in ("client", "keep_every") else 1
-            require(least <= value < 2**31, "value.out-of-range", f"must be at least {least}, got {value}", name)
         require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
         if self.report_epsilon != 0.0:
             MetricResponse(self.report_epsilon)
@@ -83,16 +76,6 @@ class Terms:
     def secure(self) -> bool:
         """Return whether updates leave in secure sums only."""
         return self.privacy.hides_single_updates
-
-    @property
-    def most_rounds(self) -> int | None:
-        """m: maximum number of answered rounds; None where only `rest` limits it."""
-        return self.setting.most_rounds
-
-    @property
-    def rest(self) -> int:
-        """s: rounds that the device sits out after each answer."""
-        return self.setting.rest
 
     @property
     def turns(self) -> Turns:
@@ -122,9 +105,7 @@ class Terms:
 
     def table(self) -> dict[str, Any]:
         """Return the terms as invitations and private stores hold them."""
-        numbers = {name: getattr(self, name) for name in (*_NUMBERS, "report_epsilon", "client_momentum")}
-        parts = {name: to_table(getattr(self, name)) for name in PARTS}
-        return {"version": VERSION, "run": self.run, **numbers, **parts, "setting": self.setting.table()}
+        return {"version": VERSION, **to_table(self)}
 
     @classmethod
     def read(cls, table: object) -> Terms:
@@ -133,19 +114,16 @@ class Terms:
         Raises:
             BadInput: `terms.version`, `terms.malformed`, or the error of a part.
         """
-        require(isinstance(table, Mapping), "terms.malformed", "expected a table; ask for a new invitation", "terms")
-        assert isinstance(table, Mapping)
+        if not isinstance(table, dict):
+            raise BadInput("terms.malformed", "expected a table; ask for a new invitation", "terms")
         version = table.get("version")
         sentence = f"of version {version}, and this Quorank reads {VERSION}; install the version of the coordinator"
         require(version == VERSION, "terms.version", sentence, "terms")
-        known, _ = field_hints(cls)  # type: ignore[arg-type]
-        hints = {name: hint for name, hint in known.items() if name not in PARTS}
         try:
-            missing = hints.keys() - table.keys()
-            require(not missing, "value.missing", f"misses {', '.join(sorted(missing))}")
-            fields: dict[str, Any] = {name: decode(hint, table[name], name) for name, hint in hints.items()}
-            parts = {name: family.read(table.get(name), name, foreign=True) for name, family in PARTS.items()}
-            return cls(**fields, **parts)
+            missing = sorted(field_hints(cls)[0].keys() - table.keys())
+            require(not missing, "value.missing", f"misses {', '.join(missing)}")
+            parts = {name: family.read(table[name], name, foreign=True) for name, family in PARTS.items()}
+            return decode(cls, {name: value for name, value in (table | parts).items() if name != "version"})
         except (TypeError, ValueError):
             raise BadInput("terms.malformed", "a part is malformed; ask for a new invitation", "terms") from None
         except BadInput as error:

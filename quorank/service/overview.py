@@ -123,7 +123,7 @@ class Overview:
     def _is_behind(self, store: SqlStore, restored: float) -> bool:
         """Return whether all members of a restored service returned without an answer to its open round."""
         open_ = store.publication()
-        if open_ is None or not open_.takes_replies or store.now() - max(restored, open_.opened) <= BEHIND_SECONDS:
+        if open_ is None or not open_.limits or store.now() - max(restored, open_.opened) <= BEHIND_SECONDS:
             return False
         counts = store.counts(max(restored, open_.opened))
         return 0 < counts["enrolled"] <= counts["seen"] and not store.replies(open_.run, open_.round, most=1)

@@ -19,7 +19,7 @@ from quorank.service.store.backup import backup, restore
 from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import SqlStore, open_store
 
-ROUND = Publication("round", "run", 3, b"task", b"signature", 5.0, most=9)
+ROUND = Publication("round", "run", 3, b"task", b"signature", 5.0, most=9, limits=b"limits")
 
 
 def call(member: int, *rest: object) -> Call:

@@ -399,7 +399,7 @@ def test_false_replies_are_refused_before_they_are_committed(desk: Desk, anna: C
 
 def test_limits_of_the_holder_are_those_of_the_intake(desk: Desk, anna: Caller) -> None:
     limits = json_bytes(replace(ReplyLimits("run", 1, 5, 3, 1e6, 5), clip=0.5))
-    publish(desk.home, desk.store, 1, documents={"intake.json": limits})
+    publish(desk.home, desk.store, 1, limits=limits)
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.5)).code == "reply.clip"
     assert desk.signed(anna, "POST", "/v1/reply", reply_of(0, 1, 0.1)).status == 200
 

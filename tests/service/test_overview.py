@@ -79,7 +79,7 @@ def test_a_restored_service_that_nobody_answers_says_what_may_help(place) -> Non
     home, store = place
     numbers = enrol(store, 2)
     store.hold()
-    opened = store.publish(Publication("round", home.settings.run, 4, b"task", b"signature", 5.0))
+    opened = store.publish(Publication("round", home.settings.run, 4, b"task", b"signature", 5.0, limits=b"limits"))
     for number in numbers:
         store.take([Call(number, secrets.token_bytes(16))])
 

@@ -26,7 +26,7 @@ from quorank.service.store.group_commit import NONCE_SLOT, Call, Outcome
 from quorank.service.store.sql_store import Finished, HolderLost, RepliesCame, SqlStore, open_store
 
 Place = tuple[Path, str]
-ROUND = Publication("round", "run", 1, b"task", b"signature", 5.0)
+ROUND = Publication("round", "run", 1, b"task", b"signature", 5.0, limits=b"limits")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -210,7 +210,7 @@ def test_a_reply_is_for_the_open_publication_and_for_who_is_asked(held: SqlStore
     found = held.take([call(m, "reply", n, content_of(1, m)) for n in (1, 2) for m in (1, 3)])
     assert codes(found) == ["reply.other-round"] * 2 + ["again", ""], "the same round, published again"
     for kind in ("secure", "over"):
-        number = held.publish(replace(ROUND, kind=kind)).number  # type: ignore[arg-type]
+        number = held.publish(replace(ROUND, kind=kind, limits=b"")).number  # type: ignore[arg-type]
         assert codes(held.take([call(0, "reply", number, b"x")])) == ["reply.no-open-round"]
 
 

@@ -26,7 +26,7 @@ from quorank.service.store.group_commit import Call
 from quorank.service.store.sql_store import Finished, SqlStore, open_store
 from quorank.service.store.sqlite import SQLite
 
-ROUND = Publication("round", "run", 1, b"task", b"signature", 5.0)
+ROUND = Publication("round", "run", 1, b"task", b"signature", 5.0, limits=b"limits")
 pytestmark = pytest.mark.slow
 
 

@@ -10,7 +10,7 @@ import os
 import ssl
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +19,14 @@ import numpy as np
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
 from quorank.federation.reply import Reply, ReplyLimits, Task, encode_reply, encode_task
+from quorank.files.documents import json_bytes
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, enrolment_content, task_content
 from quorank.protocol.messages import Kind, Publication
 from quorank.protocol.requests import signed_headers
 from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
-from quorank.service.intake.intake import LIMITS, Intake
+from quorank.service.intake.intake import Intake
 from quorank.service.intake.limits import IntakeTraffic
 from quorank.service.overview import Overview
 from quorank.service.store.group_commit import Writer
@@ -62,9 +63,8 @@ def publish(home: Home, store: SqlStore, round_: int = 0, kind: Kind = "round", 
     """The task of a round, as a holder publishes it."""
     body = encode_task(Task("run", round_, np.zeros(5)))
     limits = ReplyLimits("run", round_, 5, home.terms(0).setting.interactions, 1e6, 1000)
-    documents = more.pop("documents", {LIMITS: json.dumps(asdict(limits)).encode()})
-    task = Publication(kind, "run", round_, body, home.key.sign(task_content(kind, body)), 7.0, **more)
-    return store.publish(task, documents)
+    more = {"limits": b"" if kind in ("secure", "over") else json_bytes(limits)} | more
+    return store.publish(Publication(kind, "run", round_, body, home.key.sign(task_content(kind, body)), 7.0, **more))
 
 
 def reply_of(member: int, round_: int = 0, value: float = 0.1, **more: Any) -> bytes:

@@ -198,9 +198,9 @@ class Held(ABC, Generic[HomeKind]):
             code = error.errno if isinstance(error, OSError) else None
             self.log.write("checkpoint_failed", round=self.place[0], code=code)
 
-    def signed(self, kind: Kind, round_: int, content: bytes, wait: float, room: int = 0) -> Publication:
+    def signed(self, kind: Kind, round_: int, content: bytes, wait: float, **limits: Any) -> Publication:
         """Return a signed task for all members."""
-        return signed_task(self.home.key, kind, self.home.settings.run, round_, content, wait, room=room)
+        return signed_task(self.home.key, kind, self.home.settings.run, round_, content, wait, **limits)
 
     def declare(self, kind: Kind, round_: int, content: bytes, wait: float) -> None:
         """Publish a task unless the current one has its kind."""

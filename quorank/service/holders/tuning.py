@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput
 from quorank.federation.reply import Task, encode_task
-from quorank.files.documents import parse_json
+from quorank.files.documents import json_bytes, parse_json
 from quorank.protocol.messages import Publication
 from quorank.service.dashboard.status import Quality, RoundFigures, State, Status, WeightStatus
 from quorank.service.holders.holder_process import Held, main
 from quorank.service.holders.rounds import LONGEST_NEXT, enrolled_keys, next_seconds
 from quorank.service.home import TERMS, Home, Settings
-from quorank.service.intake.intake import LIMITS
 from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import FieldTuning, OpenVersion
@@ -126,18 +125,16 @@ class TuningService(Held[TuningHome]):
         """Return the publication of the open version; publish it if it is missing."""
         found, version = self.store.publication(), self.place[0]
         if found is None or (found.kind, found.run, found.round) != ("tuning", self.run, version):
-            made = self._publication(self.version.state)
-            found = self.store.publish(made, self._limits(self.version.state))
+            found = self.store.publish(self._publication(self.version.state))
         self._replies_needed = found.room
         return found
 
     def _publication(self, state: TuningState) -> Publication:
         wait = next_seconds(len(self.store.admitted()), self.home.settings.deadline, self.soonest)
-        return self.signed("tuning", state.version, self.version.task(state), wait, self.version.replies_needed(state))
-
-    def _limits(self, state: TuningState) -> dict[str, bytes | None]:
-        """Return the document with the checks of replies for workers."""
-        return {LIMITS: json.dumps(asdict(self.version.limits(state))).encode()}
+        return self.signed(
+            "tuning", state.version, self.version.task(state), wait,
+            room=self.version.replies_needed(state), limits=json_bytes(self.version.limits(state)),
+        )  # fmt: skip
 
     def _read_replies(self) -> bool:
         batch = self.store.replies(self.run, self.place[0], self._last_reply)
@@ -162,7 +159,7 @@ class TuningService(Held[TuningHome]):
         if found is None:
             return False
         after, model = found
-        documents: dict[str, bytes | None] = {CHECKPOINT: model_text(model).encode(), **self._limits(after)}
+        documents = {CHECKPOINT: model_text(model).encode()}
         finished = Finished(self.run, self.place[0], self._last_reply)
         more = after.version < self.tuning.iterations or self.tuning.answers > 0
         try:

@@ -50,8 +50,6 @@ KEYS = 200_000
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
 MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
 """Maximum bytes of an answer to a letter: of a device, and of a party."""
-LIMITS = "intake.json"
-"""The holder's document with the limits on replies to the current task."""
 TALLY_SECONDS = 2.0
 """Seconds between two writes of counted refusals and enrolments."""
 
@@ -269,11 +267,9 @@ class Intake:
         self._looked = now
 
     def _viewed(self, version: int) -> View:
-        """Read the task and the limits on replies that the holder wrote with it; None: it takes none."""
-        open_, written = self.store.publication(), self.store.document(LIMITS)
-        limits: ReplyLimits | None = None if written is None else parse_json(written, ReplyLimits)
-        fits = open_ is not None and limits is not None and (limits.run, limits.round) == (open_.run, open_.round)
-        return View(version, open_, limits if fits else None, self.store.is_open())
+        open_ = self.store.publication()
+        limits = None if open_ is None or not open_.limits else parse_json(open_.limits, ReplyLimits)
+        return View(version, open_, limits, self.store.is_open())
 
     async def _member(self, number: int) -> Member:
         members = self._view.members
@@ -350,7 +346,7 @@ class Intake:
         longest = longest_reply(self._parameters if limits is None else limits.parameters)
         body = await self._body(asked, longest, head)
         open_, limits = self._view.open, self._view.limits
-        if open_ is None or limits is None or not open_.takes_replies:
+        if open_ is None or limits is None:
             raise BadInput("reply.no-open-round", "no round is open that takes replies")
         if open_.kind != "rebuilding" or body != NOTHING:
             limits.check_content(body, head.member)

@@ -18,7 +18,7 @@ TABLES = {
     "publication": "id INTEGER PRIMARY KEY, number BIGINT NOT NULL, kind TEXT NOT NULL, run TEXT NOT NULL,"
     " round BIGINT NOT NULL, next DOUBLE PRECISION NOT NULL, room BIGINT NOT NULL, most BIGINT NOT NULL,"
     " rest BIGINT NOT NULL, opened DOUBLE PRECISION NOT NULL, signature {blob} NOT NULL, content {blob} NOT NULL,"
-    " asked {blob} NOT NULL",
+    " asked {blob} NOT NULL, limits {blob} NOT NULL",
     "members": "number BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, code {blob} UNIQUE,"
     " key {blob} UNIQUE, invited DOUBLE PRECISION NOT NULL, enrolled DOUBLE PRECISION, revoked DOUBLE PRECISION,"
     " gone DOUBLE PRECISION, seen DOUBLE PRECISION, program TEXT",
