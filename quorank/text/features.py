@@ -71,7 +71,7 @@ def bm25_robertson(count: Doubles, length: Doubles, mean_length: float, k1: floa
     """Compute c·(k1 + 1) / (c + k1·(1 − b + b·L/mean L)); 0 for a term that does not occur."""
     relative = length / mean_length if mean_length > 0.0 else np.ones_like(length)
     over = count + k1 * (1.0 - b + b * relative)
-    return np.divide(count * (k1 + 1.0), over, out=np.zeros_like(count), where=count > 0.0)
+    return np.divide(count * (k1 + 1.0), over, out=np.zeros_like(over), where=count > 0.0)
 
 
 def absolute_discounting(count: Doubles, length: Doubles, distinct: Doubles, p: Doubles, delta: float) -> Doubles:

@@ -12,9 +12,8 @@ from refusals import refused
 from quorank.parts import Family
 from quorank.silos.discrete_laplace import scale_for
 from quorank.silos.search.estimates import (
-    K1,
+    BM25,
     MOST_COUNT,
-    B,
     count_prior,
     estimated_frequency,
     expected_count,
@@ -57,8 +56,8 @@ def test_posterior_against_brute_force(epsilon, collide) -> None:
     for at, v in enumerate(values.tolist()):
         expected = brute_posterior(v, 7.0, 12.0, 350.0, q, collide)
         assert np.allclose(found[at], expected, rtol=1e-12)
-        saturation = K1 * (1 - B + B * lengths[at])
-        mean = sum(p * c * (K1 + 1) / (c + saturation) for c, p in enumerate(expected))
+        saturation = BM25.k1 * (1 - BM25.b + BM25.b * lengths[at])
+        mean = sum(p * c * (BM25.k1 + 1) / (c + saturation) for c, p in enumerate(expected))
         assert math.isclose(frequency[at], mean, rel_tol=1e-12)
         assert math.isclose(expected_count(values, prior, q, collide)[at], sum(c * p for c, p in enumerate(expected)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,14 +13,13 @@ from quorank.kernels.arrays import Doubles, Integers
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.hashing import Hashing
 from quorank.silos.search.decoys import Bundle, CoherentDecoys, ordered_bundles
-from quorank.silos.search.estimates import K1, B, count_prior, expected_count, expected_frequency, shrink_lengths
-from quorank.silos.search.messages import SearchAnswer, SearchQuestion
+from quorank.silos.search.estimates import BM25, count_prior, expected_count, expected_frequency, shrink_lengths
+from quorank.silos.search.messages import SearchAnswer, SearchQuestion, by_column
 from quorank.silos.search.settings import MOST_TERMS, SearchTerms
-from quorank.text import UNSEEN, FieldStatistics, IndexedDocuments
-from quorank.text.features import idf_smoothed
+from quorank.silos.training.lists import Statistics
+from quorank.text import UNSEEN, IndexedDocuments
+from quorank.text.features import bm25_robertson
 
-GroupStatistics = Callable[[Sequence[str]], tuple[FieldStatistics, FieldStatistics]]
-"""Function from terms to the group's summed statistics of bodies and of titles."""
 KeptBundles = MutableMapping[Bundle, tuple[Bundle, ...]]
 """Decoys by query, its terms in order; stored, so that a query always has the same ones."""
 
@@ -81,7 +80,7 @@ class SearchAsker:
         hashing: Hashing,
         key: bytes,
         terms: SearchTerms,
-        statistics: GroupStatistics,
+        statistics: Statistics,
         kept: KeptBundles | None = None,
     ) -> None:
         self.name, self.documents, self.hashing, self.terms = name, documents, hashing, terms
@@ -102,15 +101,9 @@ class SearchAsker:
         said = f"the query has {len(different)} different terms, {MOST_TERMS} are the most; shorten it"
         require(len(different) <= MOST_TERMS, "silo-search.too-long", said)
         bundles, place = ordered_bundles(self._key, different, self._decoys_of(different))
-        ordered = tuple(self._by_column(bundle) for bundle in bundles)
-        sent = SearchQuestion(tuple(tuple(columns) for _, columns in ordered)).to_bytes()
+        ordered = tuple(by_column(self.hashing, bundle) for bundle in bundles)
+        sent = SearchQuestion(tuple(columns for _, columns in ordered)).to_bytes()
         return AskedQuery(ordered[place][0], sent, place, tuple(bundle for bundle, _ in ordered))
-
-    def _by_column(self, bundle: Bundle) -> tuple[Bundle, list[int]]:
-        """Return terms and columns in the order of the columns, which is independent of the query's."""
-        columns = self.hashing.places(bundle)[0][:, 0]
-        order = np.lexsort((np.array(bundle), columns))
-        return tuple(bundle[at] for at in order), columns[order].tolist()
 
     def _decoys_of(self, terms: Bundle) -> tuple[Bundle, ...]:
         if self.terms.among == 1:
@@ -175,7 +168,7 @@ class SearchAsker:
         collide = min((body.distinct_total or 0.0) / max(body.documents, 1.0) / self.terms.columns, 0.5)
         relative = lengths[places] / mean
         counts, scores = np.zeros((2, *named.cells.shape))
-        for at, weight in enumerate(self._weights(body)):
+        for at, weight in enumerate(BM25.inverse_document_frequency(body)):
             df, cf = float(body.document_frequency[at]), float(body.collection_frequency[at])
             held = np.flatnonzero(named.cells[:, at] >= 1)
             prior = count_prior(df, cf, body.documents)
@@ -192,16 +185,23 @@ class SearchAsker:
         ids, mean = index.term_ids(words), max(body.mean_length, 1.0)
         held = index.holding(ids[ids != UNSEEN])
         counts = index.counts_of(held, ids)
-        saturation = K1 * (1.0 - B + B * index.lengths[held] / mean)
-        scores = self._weights(body)[None, :] * counts * (K1 + 1.0) / (counts + saturation[:, None])
+        lengths = index.lengths[held][:, None].astype(np.float64)
+        scores = BM25.inverse_document_frequency(body) * bm25_robertson(counts, lengths, mean, BM25.k1, BM25.b)
         return [
             _found(self.name, int(row), tuple(words), counts[at], scores[at], self.documents.ids[row])
             for at, row in enumerate(held)
         ]
 
-    @staticmethod
-    def _weights(body: FieldStatistics) -> Doubles:
-        return idf_smoothed(body.documents, body.document_frequency)
+    def ranked(self, asked: AskedQuery, answers: Mapping[str, bytes], top: int) -> tuple[ScoredDocument, ...]:
+        """Rank the asker's own documents and those in the owners' answers together.
+
+        The highest score comes first, of equal ones by party and number.
+        """
+        found = self.own(asked.terms)
+        for owner, raw in answers.items():
+            found += self.read(asked, raw, owner)
+        scored = [each for each in found if each.score > 0]
+        return tuple(sorted(scored, key=lambda each: (-each.score, each.party, each.number))[:top])
 
 
 def _found(
@@ -210,9 +210,3 @@ def _found(
     order = np.argsort(-scores, kind="stable")
     terms = tuple(TermFound(words[at], float(counts[at]), float(scores[at])) for at in order if scores[at] > 0)
     return ScoredDocument(party, number, float(scores.sum()), terms, id_)
-
-
-def rank_found(found: Iterable[ScoredDocument], top: int) -> list[ScoredDocument]:
-    """Rank the documents of all parties together: the highest score first, of equal ones by party and number."""
-    scored = (each for each in found if each.score > 0)
-    return sorted(scored, key=lambda each: (-each.score, each.party, each.number))[:top]

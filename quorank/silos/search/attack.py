@@ -13,7 +13,7 @@ from quorank.errors import BadInput
 from quorank.silos.holdings import Holding
 from quorank.silos.search.decoys import Bundle
 from quorank.silos.search.ledger import SearchLedger
-from quorank.silos.search.messages import SearchAnswer, SearchQuestion
+from quorank.silos.search.messages import SearchAnswer, SearchQuestion, by_column
 from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.text import UNSEEN, Index
@@ -54,7 +54,7 @@ class SearchAttacker:
 
     def ask(self, bundles: Sequence[Bundle]) -> None:
         """Ask about bundles of equal length, and note the cells in the answer."""
-        words = [self._by_column(bundle) for bundle in bundles]
+        words = [by_column(self.hashing, bundle) for bundle in bundles]
         raw = SearchQuestion(tuple(columns for _, columns in words)).to_bytes()
         try:
             answer = self.owner.answer(ATTACKER, raw)
@@ -70,11 +70,6 @@ class SearchAttacker:
             for number, cells in zip(named.numbers.tolist(), named.cells, strict=True):
                 row = self.owner.row_of(number)
                 self.told |= {(row, bundle[at]) for at in np.flatnonzero(cells)}
-
-    def _by_column(self, bundle: Bundle) -> tuple[Bundle, tuple[int, ...]]:
-        columns = self.hashing.places(bundle)[0][:, 0].tolist()
-        ordered = sorted(zip(columns, bundle, strict=True))
-        return tuple(word for _, word in ordered), tuple(column for column, _ in ordered)
 
     def ask_everything(self, bundles: Sequence[Bundle]) -> bool:
         """Ask about all bundles, several per question, one by one after a refusal; return whether the attacker gave up."""

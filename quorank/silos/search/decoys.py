@@ -4,7 +4,8 @@ The owner sees M bundles of T columns and knows the hash functions, so it reads 
 independently drawn terms would be revealed by their lack of coherence: no document of the owner contains several of them.
 `CoherentDecoys` therefore takes the terms of a decoy from one document of the asker's own, each similar in frequency to a
 term of the query, and selects the document whose terms are as coherent as the query's, measured on the asker's other
-documents.
+documents. (A search that improves them term by term comes nearer to the query's coherence there, and owners guess as often
+or more often: what is optimised on own documents shows in others'.)
 
 All draws are keyed by the asker's own key: the same query has the same bundles in the same order for every owner, every
 time. A reworded query would be recognised as the bundle that recurs, so the decoys of the earlier query are reworded with
@@ -20,7 +21,6 @@ from functools import cached_property
 
 import numpy as np
 
-from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.text import UNSEEN, Index
 
@@ -28,9 +28,8 @@ CANDIDATES = 24
 """Documents of the asker's own that a decoy is begun from."""
 SAMPLE = 1024
 """Documents of the asker's own that coherence is computed on."""
-ROUNDS, ALTERNATIVES, NEIGHBOURS, NEAR = 3, 16, 6, 0.7
-"""Times that every term is reconsidered, terms that are tried for it, documents that they come from, and how far their
-log frequency may be from the query's."""
+NEIGHBOURS = 6
+"""Documents that a new word of a reworded decoy comes from."""
 JOINED = 32
 """Documents whose terms are taken together for a decoy of a query that is longer than any document."""
 WEIGHTS = np.array([2.0, 3.0, 2.0, 0.7, 0.3])
@@ -44,9 +43,8 @@ Bundle = tuple[str, ...]
 class CoherentDecoys:
     """Decoys of terms that belong together as much as the query's do, begun from one own document each.
 
-    From each of some documents T terms are taken, of like frequency as the query's. The set whose `coherence` is nearest
-    to the query's is improved term by term, by others of like frequency from the document and from those that hold most
-    of the terms, for as long as it comes nearer. The document itself does not count: no owner has it.
+    From each of some documents T terms are taken, of like frequency as the query's; the set whose coherence is nearest to
+    the query's is the decoy. The document itself does not count: no owner has it.
     """
 
     key: bytes = field(repr=False)  # no owner has it
@@ -54,23 +52,10 @@ class CoherentDecoys:
     frequency: Doubles = field(repr=False)  # (vocabulary,) documents of the group that hold a term
     among: int = 3  # M
 
-    def __post_init__(self) -> None:
-        size = len(self.key)
-        require(16 <= size <= 64, "value.out-of-range", f"must have 16 to 64 bytes, got {size}", "key")
-        require_range("among", self.among, least=1)
-
     @cached_property
     def _level(self) -> Doubles:
-        """(vocabulary,) log(df + ½), by which frequencies are compared."""
-        return np.log(np.maximum(self.frequency, 0.0) + 0.5)
-
-    def _levels(self, terms: Bundle, frequency: Doubles | None) -> Doubles:
-        """Return log(df + ½) of the query's terms, from their statistics or else from the asker's own documents."""
-        if frequency is not None:
-            return np.log(np.maximum(frequency, 0.0) + 0.5)
-        ids = self.index.term_ids(terms)
-        held = np.concatenate((self._level, [np.log(0.5)]))  # the last one, which UNSEEN points to
-        return held[ids]
+        """(vocabulary,) levels of the asker's own terms."""
+        return _level(self.frequency)
 
     def _draws(self, purpose: str, count: int, below: int) -> Integers:
         """Draw `count` numbers below `below`, keyed."""
@@ -91,14 +76,12 @@ class CoherentDecoys:
             covered[self.index.postings(term)[0]] += 1.0
         return [int(each) for each in np.argsort(-covered, kind="stable")[:NEIGHBOURS]]
 
-    def reworded(
-        self, terms: Bundle, frequency: Doubles | None, earlier: Bundle, decoys: Sequence[Bundle]
-    ) -> list[Bundle]:
+    def reworded(self, terms: Bundle, frequency: Doubles, earlier: Bundle, decoys: Sequence[Bundle]) -> list[Bundle]:
         """Return the decoys of an earlier query, reworded as the query is: a term that it keeps keeps its words in them.
 
         A new term has a new word of like frequency in each, from documents that hold most of the words that stay.
         """
-        levels, stay = self._levels(terms, frequency), {term: at for at, term in enumerate(earlier)}
+        levels, stay = _level(frequency), {term: at for at, term in enumerate(earlier)}
         used = {*terms, *(word for decoy in decoys for word in decoy)}
         found: list[Bundle] = []
         for decoy in decoys:
@@ -128,11 +111,16 @@ class CoherentDecoys:
                 return str(self.index.vocabulary[term])
         return None
 
-    def bundles(self, terms: Bundle, frequency: Doubles | None = None) -> list[Bundle]:
-        """Return M − 1 decoys for a query; fewer only where the asker's documents have too few terms."""
+    def bundles(self, terms: Bundle, frequency: Doubles) -> list[Bundle]:
+        """Return M − 1 decoys for a query; fewer only where the asker's documents have too few terms.
+
+        Args:
+            terms: Terms of the query.
+            frequency: (terms,) documents of the group that hold each.
+        """
         if not self.index.n_documents:
             return []
-        levels = self._levels(terms, frequency)
+        levels = _level(frequency)
         order = np.lexsort((np.array(terms), levels))  # rarest first
         wanted, ids = levels[order], self.index.term_ids(terms)[order]
         taken = set(ids.tolist())
@@ -154,9 +142,8 @@ class CoherentDecoys:
                 if matched is None:
                     break
                 options.append((0.0, document, matched))
-            _, document, start = min(options, key=lambda option: option[:2])
             bundle = np.empty(len(terms), dtype=np.int32)
-            bundle[order] = self._improved(start, document, wanted, target, taken)
+            bundle[order] = min(options, key=lambda option: option[:2])[2]
             taken.update(bundle.tolist())
             found.append(tuple(self.index.vocabulary[term] for term in bundle))
         return found
@@ -181,15 +168,19 @@ class CoherentDecoys:
         return out
 
     def _coherence(self, terms: Int32s, levels: Doubles, without: int = UNSEEN) -> Doubles:
-        """Compute (5,) how much terms of these levels belong together in the sample, one document of which is left out."""
-        members, weights = self._members(terms, without), self._weights(levels)
-        covered, held = weights @ members, members.sum(axis=0)
-        df = members.sum(axis=1)
-        return np.asarray(_coherence(covered[None, :], weights.sum(keepdims=True), held[None, :], df[None, :])[0])
+        """Compute (5,) how much terms of these levels belong together in the sample, one document of which is left out.
 
-    def _weights(self, levels: Doubles) -> Doubles:
-        """Return log((most + 1)/(df + ½)), at least 0.1: what a term tells."""
-        return np.asarray(np.maximum(np.log(self.frequency.max(initial=1.0) + 1.0) - levels, 0.1))
+        Share of the terms' weight in the best document, the mean of the best three and of the best ten, the log of the
+        co-occurrences of two terms over those expected by chance, and the log of the documents with two or more.
+        """
+        members = self._members(terms, without)
+        weights = np.maximum(np.log(self.frequency.max(initial=1.0) + 1.0) - levels, 0.1)  # rare terms tell more
+        best = np.sort(weights @ members / weights.sum())[::-1][:10]
+        held, df = members.sum(axis=0), members.sum(axis=1)
+        chance = (df.sum() ** 2 - (df**2).sum()) / (2.0 * len(held))
+        together = np.log(((held * (held - 1.0)).sum() / 2.0 + 0.1) / (chance + 0.1))
+        several = np.log1p(np.count_nonzero(held >= 2))
+        return np.array([best[0], best[:3].mean(), best.mean(), together, several])
 
     def _distance(self, terms: Int32s, document: int, target: Doubles) -> float:
         return float(np.abs(self._coherence(terms, self._level[terms], document) - target) @ WEIGHTS)
@@ -207,59 +198,10 @@ class CoherentDecoys:
             distance[:, nearest] = np.inf
         return chosen
 
-    def _improved(self, start: Int32s, document: int, levels: Doubles, target: Doubles, taken: set[int]) -> Int32s:
-        """Return a set of terms that is nearer to the target, or the same."""
-        bundle, distance = start.copy(), self._distance(start, document, target)
-        members = self._members(bundle, document)
-        for _ in range(ROUNDS):
-            before = distance
-            pool = self._pool(bundle, document, taken)
-            for at in range(len(bundle)):
-                others = self._alternatives(pool, bundle, at, float(levels[at]))
-                if not len(others):
-                    continue
-                weights, rows = self._weights(self._level[bundle]), self._members(others, document)
-                weights[at] = 0.0
-                own = self._weights(self._level[others])
-                covered = weights @ members + own[:, None] * rows
-                held = members.sum(axis=0) - members[at] + rows
-                df = np.tile(members.sum(axis=1), (len(others), 1))
-                df[:, at] = rows.sum(axis=1)
-                distances = np.abs(_coherence(covered, weights.sum() + own, held, df) - target) @ WEIGHTS
-                best = int(np.argmin(distances))
-                if distances[best] < distance - 1e-9:
-                    bundle[at], members[at], distance = others[best], rows[best], float(distances[best])
-            if distance >= before - 1e-9:
-                break
-        return bundle
 
-    def _alternatives(self, pool: Int32s, bundle: Int32s, at: int, level: float) -> Int32s:
-        """Return terms of like frequency that may stand in one place of a set."""
-        free = pool[~np.isin(pool, bundle)]
-        apart = np.abs(self._level[free] - level)
-        order = np.argsort(apart, kind="stable")[:ALTERNATIVES]
-        allowed = max(NEAR, abs(float(self._level[bundle[at]]) - level))
-        return free[order[apart[order] <= allowed]]
-
-    def _pool(self, bundle: Int32s, document: int, taken: set[int]) -> Int32s:
-        """Return the terms of the document and of those that hold most of the set's terms."""
-        known = self._terms_of(document, *self._holding_most(bundle))
-        return np.array([term for term in known.tolist() if term not in taken], dtype=np.int32)
-
-
-def _coherence(covered: Doubles, weights: Doubles, held: Doubles, df: Doubles) -> Doubles:
-    """Compute (sets, 5) how much the terms of each set belong together, from what (sets, documents) hold of them.
-
-    Share of the terms' weight in the best document, the mean of the best three and of the best ten, the log of the
-    co-occurrences of two terms over those expected by chance, and the log of the documents with two or more.
-    """
-    n = covered.shape[1]
-    top = min(10, n)
-    best = -np.sort(-np.partition(covered, n - top, axis=1)[:, n - top :], axis=1) / weights[:, None]
-    chance = (df.sum(axis=1) ** 2 - (df**2).sum(axis=1)) / (2.0 * n)
-    together = np.log(((held * (held - 1.0)).sum(axis=1) / 2.0 + 0.1) / (chance + 0.1))
-    several = np.log1p((held >= 2).sum(axis=1))
-    return np.stack((best[:, 0], best[:, :3].mean(axis=1), best.mean(axis=1), together, several), axis=1)
+def _level(frequency: Doubles) -> Doubles:
+    """Compute log(df + ½), by which frequencies are compared."""
+    return np.log(np.maximum(frequency, 0.0) + 0.5)
 
 
 def ordered_bundles(key: bytes, terms: Bundle, decoys: Sequence[Bundle]) -> tuple[tuple[Bundle, ...], int]:

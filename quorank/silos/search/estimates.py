@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.kernels.arrays import Doubles
+from quorank.text import Features
+from quorank.text.features import bm25_robertson
 
-K1, B = 1.2, 0.75
+BM25 = Features()
 MOST_COUNT = 24
 """Largest count in the posterior; larger cells count as this many."""
 _COUNTS = np.arange(MOST_COUNT + 1, dtype=np.float64)
@@ -46,9 +48,8 @@ def expected_frequency(
 ) -> Doubles:
     """Compute (values,) E[c(k1 + 1)/(c + k1(1 − b + b·ℓ)) | v] for documents of lengths ℓ in mean lengths."""
     different, which = np.unique(np.asarray(values), return_inverse=True)
-    chances = posterior(different, prior, q, collide)[which]
-    saturation = K1 * (1.0 - B + B * relative_lengths)
-    return np.asarray((chances * (_COUNTS * (K1 + 1.0)) / (_COUNTS + saturation[:, None])).sum(axis=1))
+    frequencies = bm25_robertson(_COUNTS[None, :], relative_lengths[:, None], 1.0, BM25.k1, BM25.b)
+    return np.asarray((posterior(different, prior, q, collide)[which] * frequencies).sum(axis=1))
 
 
 def estimated_frequency(named: int, n: int, q: float) -> float:

@@ -14,10 +14,11 @@ from quorank.errors import BadInput, require
 from quorank.files.codec import encode
 from quorank.silos.hashing import seeded_secret
 from quorank.silos.holdings import Holding
-from quorank.silos.search.asker import GroupStatistics, ScoredDocument, SearchAsker, rank_found
+from quorank.silos.search.asker import ScoredDocument, SearchAsker
 from quorank.silos.search.ledger import SearchLedger
 from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import SearchTerms, distinct_share
+from quorank.silos.training.lists import Statistics
 from quorank.silos.training.statistics import SharedStatistics, share_statistics
 
 
@@ -50,9 +51,8 @@ class SearchSession:
         holdings: Sequence[Holding],
         terms: SearchTerms | None = None,
         seed: int = 1,
-        statistics: GroupStatistics | None = None,
+        statistics: Statistics | None = None,
     ) -> None:
-        require(len(holdings) >= 2, "silo-group.bad-size", f"a search needs two parties or more, got {len(holdings)}")
         self.holdings, self.terms, self.seed = tuple(holdings), terms or SearchTerms(), seed
         self.statistics = statistics or group_statistics(holdings, self.terms, seed)
         hashing, distinct = search_hashing(seed, self.terms), distinct_share(self.statistics(())[0])
@@ -91,20 +91,18 @@ class SearchSession:
         require(asker in self.askers, "silo-group.unknown-party", said)
         one = self.askers[asker]
         asked = one.question(words)
-        found, refused, parties = one.own(asked.terms), {}, {}
+        answers, refused, parties = dict[str, bytes](), {}, {}
         for name, owner in self.owners.items():
             if name == asker:
                 continue
-            told = {"question_bytes": len(asked.sent), "answer_bytes": 0}
             try:
-                answer = owner.answer(asker, asked.sent)
-                told["answer_bytes"] = len(answer)
-                found += one.read(asked, answer, name)
+                answers[name] = owner.answer(asker, asked.sent)
             except BadInput as error:
                 refused[name] = str(error)
+            told = {"question_bytes": len(asked.sent), "answer_bytes": len(answers.get(name, b""))}
             parties[name] = told | asdict(owner.spent(asker)) | {"privacy": owner.statement()}
         epsilon = getattr(self.statistics, "epsilon", None)
-        return GroupSearchResult(asker, asked.terms, tuple(rank_found(found, top)), refused, parties, epsilon)
+        return GroupSearchResult(asker, asked.terms, one.ranked(asked, answers, top), refused, parties, epsilon)
 
 
 def search_in_process(

@@ -16,10 +16,10 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Integers
-from quorank.silos.envelopes import ByteReader
+from quorank.silos.envelopes import VERSION, ByteReader, check_version
+from quorank.silos.hashing import Hashing
 from quorank.silos.search.settings import MOST_AMONG, MOST_TERMS, SearchTerms
 
-SEARCH_VERSION = 1
 WIDTH = 4
 """Bundles are filled up to a multiple of this many columns."""
 MOST_VALUE = 0xFFFF
@@ -31,6 +31,12 @@ _ANSWER = struct.Struct("<BBBB8s")
 def width_of(terms: int) -> int:
     """Return the width of a bundle of terms in messages."""
     return -(-terms // WIDTH) * WIDTH
+
+
+def by_column(hashing: Hashing, bundle: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return terms and columns in the order of the columns, which is independent of the query's."""
+    columns, terms = zip(*sorted(zip(hashing.places(bundle)[0][:, 0].tolist(), bundle, strict=True)), strict=True)
+    return terms, columns
 
 
 def question_digest(raw: bytes) -> bytes:
@@ -49,14 +55,14 @@ class SearchQuestion:
         count, terms = len(self.bundles), len(self.bundles[0])
         places = np.full((count, width_of(terms)), _NOTHING, dtype="<u4")
         places[:, :terms] = self.bundles
-        return _QUESTION.pack(SEARCH_VERSION, count, terms, places.shape[1]) + places.tobytes()
+        return _QUESTION.pack(VERSION, count, terms, places.shape[1]) + places.tobytes()
 
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str, terms: SearchTerms) -> SearchQuestion:
         """Decode a question; its columns must be within the group's table."""
         reader = ByteReader(raw, f"the search of {sender}")
         version, count, size, width = reader.unpack(_QUESTION)
-        _check_version(version, sender)
+        check_version(version, f"the search of {sender}")
         reader.check(1 <= count <= MOST_AMONG, f"holds {count} bundles, 1 to {MOST_AMONG} are read")
         reader.check(1 <= size <= MOST_TERMS, f"has bundles of {size} terms, 1 to {MOST_TERMS} are read")
         reader.check(width == width_of(size), f"has bundles of width {width} where {width_of(size)} is due")
@@ -86,7 +92,7 @@ class SearchAnswer:
     def to_bytes(self, terms: int, k: int) -> bytes:
         """Return the text to be sealed, of a size that follows from the question and k."""
         width = width_of(terms)
-        parts = [_ANSWER.pack(SEARCH_VERSION, len(self.bundles), width, k, self.question)]
+        parts = [_ANSWER.pack(VERSION, len(self.bundles), width, k, self.question)]
         for named in self.bundles:
             count = len(named.numbers)
             numbers, cells = np.zeros(k, dtype="<u4"), np.zeros((k, width), dtype="<u2")
@@ -102,7 +108,7 @@ class SearchAnswer:
         count, size, k = len(question.bundles), len(question.bundles[0]), terms.k
         reader = ByteReader(raw, f"the answer of {sender}")
         version, bundles, width, named, digest = reader.unpack(_ANSWER)
-        _check_version(version, sender)
+        check_version(version, f"the answer of {sender}")
         said = f"the answer of {sender} is to another question; drop it and ask again"
         require(digest == question_digest(asked), "silo-search.other-question", said)
         reader.check(
@@ -123,8 +129,3 @@ class SearchAnswer:
             found.append(NamedDocuments(numbers, cells))
         reader.end()
         return cls(digest, tuple(found))
-
-
-def _check_version(version: int, sender: str) -> None:
-    said = f"{sender} searches by version {version} and this party by {SEARCH_VERSION}; install the same at both"
-    require(version == SEARCH_VERSION, "silo-message.other-version", said)

@@ -30,6 +30,7 @@ from quorank.silos.search.messages import MOST_VALUE, NamedDocuments, SearchAnsw
 from quorank.silos.search.settings import DISTINCT, FIELD, SearchTerms
 from quorank.text import Index, IndexedDocuments
 from quorank.text.features import idf_smoothed
+from quorank.text.index import picked
 
 KEPT_CELLS = 1 << 22
 """Limit on the cells of cached columns."""
@@ -42,8 +43,6 @@ def release_key(secret: bytes, salt: bytes, hashing: Hashing, terms: SearchTerms
 
     Another ε or group key gives entirely different noise: the same random words at another scale would reveal it.
     """
-    sound = isinstance(secret, bytes) and 16 <= len(secret) <= 64
-    require(sound, "silo-search.bad-secret", "an owner's secret must have 16 to 64 bytes; take 32 random ones")
     stated = f"{salt.hex()} {hashing.fingerprint()} {terms.perturbation} {terms.cell_epsilon} {terms.length_epsilon}"
     return hashlib.blake2b(stated.encode(), key=secret, digest_size=32, person=b"quorank release").digest()
 
@@ -55,7 +54,7 @@ def derived_key(key: bytes, purpose: str) -> bytes:
 
 def table_digests(index: Index, hashing: Hashing, ids: tuple[str, ...], key: bytes) -> list[bytes]:
     """Return a keyed 16-byte digest of each document's cells."""
-    columns = hashing.places(index.vocabulary)[0][:, 0] if index.vocabulary else np.zeros(0, dtype=np.int32)
+    columns = hashing.places(index.vocabulary)[0][:, 0]
     found = []
     for row, name in enumerate(ids):
         own = slice(index.offsets[row], index.offsets[row + 1])
@@ -80,13 +79,12 @@ class SearchTable:
     """Noisy cells and lengths of one owner's documents; row r of the index is document number numbers[r]."""
 
     def __init__(self, index: Index, hashing: Hashing, key: bytes, terms: SearchTerms, numbers: Integers) -> None:
-        require(hashing.rows == 1, "value.out-of-range", f"a search hashes into one row, got {hashing.rows}", "rows")
         self.index, self.terms, self._key = index, terms, key
         self.rows = np.argsort(numbers, kind="stable")  # (documents,) row of the index by place
         self.numbers: Integers = numbers[self.rows]  # (documents,) ascending
         self._place = np.empty(len(numbers), dtype=np.int64)
         self._place[self.rows] = np.arange(len(numbers))
-        columns = hashing.places(index.vocabulary)[0][:, 0] if index.vocabulary else np.zeros(0, dtype=np.int32)
+        columns = hashing.places(index.vocabulary)[0][:, 0]
         self._by_column = np.argsort(columns, kind="stable")
         self._columns = columns[self._by_column]
         noisy = index.lengths[self.rows] + self._noise("lengths", terms.length_epsilon)
@@ -216,12 +214,8 @@ class SearchOwner:
             limit = np.partition(scores[held], len(held) - depth)[len(held) - depth]
             held = held[scores[held] >= limit]
         best = held[np.argsort(-scores[held], kind="stable")[:depth]]
-        cells = np.zeros((len(best), len(bundle)), dtype=np.int64)
-        for at, number in enumerate(bundle):
-            column = table.column(number)
-            if len(column.places):
-                places = np.minimum(np.searchsorted(column.places, best), len(column.places) - 1)
-                cells[:, at] = np.where(column.places[places] == best, column.values[places], 0)
+        columns = [table.column(number) for number in bundle]
+        cells = np.column_stack([picked(column.places, column.values, best, 0) for column in columns])
         return best, cells
 
     def _candidates(self, bundle: tuple[int, ...], best: Integers, cells: Integers) -> Iterator[Candidate]:

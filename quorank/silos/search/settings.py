@@ -76,9 +76,9 @@ class SearchTerms:
         """q = e^(−ε_c): the noise X of a cell has P(X = x) ∝ q^|x|; 0 without noise."""
         return math.exp(-self.cell_epsilon) if self.has_noise else 0.0
 
-    def statement(self, releases: int = 1) -> dict[str, Any]:
-        """Return the guarantee of an owner after a number of releases of its documents."""
-        epsilon = self.epsilon * releases if self.has_noise else None
+    def statement(self) -> dict[str, Any]:
+        """Return the guarantee of an owner after one release of its documents."""
+        epsilon = self.epsilon if self.has_noise else None
         return {
             "kind": f"search, {self.perturbation}",
             "unit": UNIT,
