@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class BadInput(Exception):
@@ -32,6 +33,21 @@ class BadInput(Exception):
     def at(self, place: str) -> BadInput:
         """The same error with a place before its own: a file and line before a key, a file before a line."""
         return BadInput(self.code, self.sentence, f"{place}: {self.where}" if self.where else place)
+
+
+@contextmanager
+def under(key: str) -> Iterator[None]:
+    """Raise every BadInput of the block with a key before its own.
+
+    >>> with under("federation.server"):
+    ...     raise BadInput("value.out-of-range", "must be above 0, got -1", "step")
+    Traceback (most recent call last):
+    quorank.errors.BadInput: federation.server.step: must be above 0, got -1
+    """
+    try:
+        yield
+    except BadInput as error:
+        raise error.under(key) from None
 
 
 _LARGEST = 2**1023  # integers up to here have a float

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from quorank.data.logs.records import LoggedSplits
+from quorank.data.strings import concatenate_strings, select_strings
 from quorank.errors import BadInput, require
-from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
+from quorank.kernels.arrays import Floats, Int8s, Integers
 
 LANES = 8
 """Rows are padded with zeros to a multiple of this many float32, so that kernels read whole vectors."""
@@ -113,14 +115,6 @@ class RankingData:
         """Highest label."""
         return int(self.labels.max(initial=0))
 
-    def resident(self) -> RankingData:
-        """Return the same data with its features in the process's own memory.
-
-        A cache file is mapped in small pages, and lists drawn at random cost a page walk each: copying them once pays
-        for itself within the first rounds.
-        """
-        return self if self.padded.flags.owndata else replace(self, padded=np.array(self.padded))
-
     def with_features(self, features: npt.ArrayLike) -> RankingData:
         """Return the same lists with other (rows, n) features."""
         dense = np.asarray(features, dtype=np.float32)
@@ -150,61 +144,6 @@ class RankingData:
             query_ids=query_ids,
             document_ids=None if self.document_ids is None else select_strings(self.document_ids, rows),
         )
-
-
-@dataclass(frozen=True)
-class UserSelection:
-    """Selection of the busiest `most` users of a log with at least `least` searches to learn from."""
-
-    most: int
-    least: int = 1
-    without: tuple[str, ...] = ()  # users that are left out
-
-
-@dataclass(frozen=True, eq=False)
-class SearchRecords:
-    """Records of the lists of one split."""
-
-    user: Integers  # (queries,) an index into `users`; −1 where the log names none
-    time: Integers  # (queries,) microseconds since 1970; the lowest int64 where the log has none
-    ranks: npt.NDArray[np.int16]  # (rows,) from 1 on, rising within a list; 0 where the log has no order
-    users: Sequence[str] = field(repr=False)
-    queries: Sequence[str] = field(repr=False)  # (queries,) what was asked, "" where unknown
-
-    @property
-    def has_ranks(self) -> bool:
-        """Return whether lists are in the order in which they were shown."""
-        return bool(len(self.ranks)) and int(self.ranks[0]) > 0
-
-    def select(self, order: Integers, rows: Integers, user: Integers | None = None) -> SearchRecords:
-        """Return the records of these searches, whose rows are given, by these users."""
-        asked: Any = self.queries
-        chosen = self.user[order] if user is None else user
-        return SearchRecords(chosen, self.time[order], self.ranks[rows], self.users, [asked[q] for q in order.tolist()])
-
-
-@dataclass(frozen=True, eq=False)
-class LoggedSplits:
-    """The records of a collection that was read from a log."""
-
-    train: SearchRecords
-    test: SearchRecords
-
-    def describe(self) -> dict[str, Any]:
-        """Return the statistics that `quorank data stats --json` prints."""
-        users = np.unique(np.concatenate([self.train.user, self.test.user]))
-        counts = np.unique(self.train.user[self.train.user >= 0], return_counts=True)[1]
-        times = np.concatenate([self.train.time, self.test.time])
-        timed = int(times.min()) != np.iinfo(np.int64).min
-        ends = [str(np.datetime64(int(end), "us").astype("datetime64[s]")) + "Z" for end in (times.min(), times.max())]
-        return {
-            "users": int((users >= 0).sum()),
-            "most_searches_of_a_user": int(counts.max(initial=0)),
-            "median_searches_of_a_user": float(np.median(counts)) if len(counts) else 0.0,
-            "from": ends[0] if timed else None,
-            "to": ends[1] if timed else None,
-            "ranks": self.train.has_ranks,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,10 +176,6 @@ class Collection:
         """Return the same collection with each split changed."""
         validation = None if self.validation is None else change(self.validation)
         return replace(self, train=change(self.train), test=change(self.test), validation=validation)
-
-    def resident(self) -> Collection:
-        """Return the same collection in the process's own memory (see `RankingData.resident`)."""
-        return replace(self, train=self.train.resident(), test=self.test.resident())
 
     @property
     def grades(self) -> int:
@@ -425,56 +360,3 @@ def _describe_split(data: RankingData) -> dict[str, Any]:
         "constant_features": (np.flatnonzero(constant) + 1).tolist(),
         "document_ids": data.document_ids is not None,
     }
-
-
-class Strings(Sequence[str]):
-    """Sequence over an Arrow string array; a Python string is made when it is asked for."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return Strings(self.array[place])
-        return self.array[int(place)].as_py()
-
-    def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), 4096):
-            yield from self.array[start : start + 4096].to_pylist()
-
-
-def strings_from_bytes(data: Bytes, offsets: Integers) -> Strings:
-    """Return the strings data[offsets[i] : offsets[i + 1]], UTF-8; raises UnicodeDecodeError where they are not."""
-    import pyarrow as pa
-
-    array = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        bytes(data).decode("utf-8")
-        raise
-    return Strings(array)
-
-
-def to_arrow(strings: Sequence[str]) -> Any:
-    """Return the Arrow array of any sequence of strings."""
-    import pyarrow as pa
-
-    if isinstance(strings, Strings):
-        return strings.array
-    return pa.array(list(strings), type=pa.large_string())
-
-
-def select_strings(strings: Sequence[str], rows: Integers) -> Strings:
-    """Return the strings of these rows, in their order."""
-    return Strings(to_arrow(strings).take(rows))
-
-
-def concatenate_strings(parts: Sequence[Sequence[str]]) -> Strings:
-    """Return the strings of all parts, one part behind the other."""
-    import pyarrow as pa
-
-    return Strings(pa.concat_arrays([to_arrow(part) for part in parts]))

@@ -22,9 +22,10 @@ from quorank.data.library import folder_of
 from quorank.data.logs.click_log import FILE as LOG_FILE
 from quorank.data.logs.click_log import is_log, open_log
 from quorank.data.logs.generated import LOG_SHAPES
+from quorank.data.logs.records import UserSelection
 from quorank.data.logs.splitting import generated_collection, log_collection
 from quorank.data.normalisation import NORMALISATIONS, Normalisation, WithinQuery, normalize_queries
-from quorank.data.ranking import Collection, RankingData, UserSelection, join_parts, widen
+from quorank.data.ranking import Collection, RankingData, join_parts, widen
 from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import write_whole
 from quorank.files.untrusted import numbered_lines, read_bounded
@@ -152,7 +153,7 @@ def normalised_arrays(collection: Collection, source: DataSource) -> Collection:
     named = replace(collection, name=source.source)
     if source.normalize.kind == WithinQuery.kind:
         named = named.changed(normalize_queries)
-    return scaled_collection(named, source.normalize).resident()
+    return scaled_collection(named, source.normalize)
 
 
 def feature_names(source: DataSource, n_features: int) -> tuple[str, ...]:

@@ -1,4 +1,8 @@
-"""An experiment: a federation written down. A file holds only what differs from the defaults."""
+"""An experiment: a federation written down, with its data, users, rounds and evaluation.
+
+`Experiment.read` builds one from the sections of an experiment file, which holds only what differs from the defaults;
+`Experiment.tables` returns the sections again. Every part is named by its `kind`, or by a table with its fields.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from quorank.data.normalisation import FixedRange, read_constants
 from quorank.data.partition import PARTITIONS, Even, Partition
 from quorank.data.source import DataSource
-from quorank.errors import BadInput, brief, require, require_range
+from quorank.errors import BadInput, require, require_range, under
 from quorank.experiments.experiment_file import ExperimentFile, check_keys, section_of
 from quorank.federation import (
     AGGREGATIONS,
@@ -29,21 +33,48 @@ from quorank.federation.combinations import check_experiment
 from quorank.files.codec import decode
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.client_loop import JUDGED
-from quorank.parts import Family, P, to_table
+from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
 from quorank.rankers import RANKERS, Linear, Ranker
 from quorank.rankers.starting import read_start
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 MOST_ROUNDS = 10_000_000  # the metrics of every round are kept in memory
-COUNTS, METHODS = ("clients", "interactions", "rounds"), ("participation", "aggregation", "server", "personal")
-FEDERATION_KEYS = (*COUNTS, *METHODS, "client_momentum", "keep_every")
+PARTS: dict[str, tuple[Family[Any], type[Any]]] = {
+    "partition": (PARTITIONS, Even),
+    "ranker": (RANKERS, Linear),
+    "users": (CLICK_MODELS, Cascade),
+    "learner": (LEARNERS, PDGD),
+    "privacy": (PRIVACIES, NoPrivacy),
+}
+"""Sections that hold one part each: its family and its default."""
+METHODS: dict[str, tuple[Family[Any], type[Any]]] = {
+    "participation": (PARTICIPATIONS, Full),
+    "aggregation": (AGGREGATIONS, Mean),
+    "server": (SERVERS, Add),
+    "personal": (PERSONALISATIONS, Shared),
+}
+"""Keys of `[federation]` that hold a part."""
+FEDERATION_KEYS = ("clients", "interactions", "rounds", *METHODS, "client_momentum", "keep_every")
 SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Schedule and measures of the evaluation on the test split."""
+    """Schedule and measures of the evaluation on the test split: section `[evaluation]`.
+
+    Args:
+        every: Rounds between two evaluations of the ranker; the last round is always evaluated.
+        no_relevant: Treatment of queries without a relevant document in offline metrics: skipped, or counted as 0.
+        k: Length of the lists that are shown, which MaxRR reads too, 1 to 100.
+        cutoffs: Depths of the offline nDCG, 1 to 1000 each; depth 10 is always measured.
+
+    Raises:
+        BadInput: A value is out of range, or a depth occurs twice.
+
+    >>> EvaluationPlan(cutoffs=(1, 20)).further
+    (1, 20)
+    """
 
     kind: ClassVar[str] = "evaluation"
 
@@ -68,7 +99,28 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a run's result."""
+    """Everything that decides a run's result.
+
+    Args:
+        data: Source of the collection and its normalisation.
+        ranker: Scoring function that is learned.
+        users: Click model of the simulated users.
+        federation: Clients, learner, privacy, aggregation, server optimiser, participation and attack.
+        rounds: T, number of rounds, 1 to 10,000,000.
+        evaluation: Schedule and measures of the evaluation.
+        seed: Seed of all draws, 0 to 2^64 − 1.
+        partition: Division of the training queries among the clients.
+        keep_every: Δt, rounds between the updates that clients keep for unlearning; 0 keeps none.
+
+    Raises:
+        BadInput: A value is out of range, or parts do not fit together (`federation.combinations`).
+
+    >>> experiment = Experiment(rounds=50, federation=Federation(clients=20))
+    >>> experiment.tables()["federation"]["clients"]
+    20
+    >>> Experiment.read(ExperimentFile(experiment.tables(), "my.toml")) == experiment
+    True
+    """
 
     data: DataSource = field(default_factory=DataSource)
     ranker: Ranker = field(default_factory=Linear)
@@ -78,31 +130,32 @@ class Experiment:
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     seed: int = 1
     partition: Partition = field(default_factory=Even)
-    keep_every: int = 0  # Δt: rounds between the updates that clients keep for unlearning; 0 keeps none
+    keep_every: int = 0  # Δt
 
     def __post_init__(self) -> None:
         require_range("federation.rounds", self.rounds, least=1, most=MOST_ROUNDS)
         require_range("federation.keep_every", self.keep_every, least=0, below=2**31)
         require_range("seed", self.seed, least=0, below=2**64)
-        try:
-            self.federation.participation.check(self.federation.clients, self.rounds)
-        except BadInput as error:
-            raise error.under("federation.participation") from None
-        self.federation.privacy.check_values(self.evaluation.k + 1)
-        try:
-            self.federation.learner.check_list(self.evaluation.k)
-        except BadInput as error:
-            raise error.under("learner") from None
-        bare = self.data.normalize.learns and self.data.normalize.epsilon is None and self.federation.privacy.protects
+        federation, normalize = self.federation, self.data.normalize
+        with under("federation.participation"):
+            federation.participation.check(federation.clients, self.rounds)
+        federation.privacy.check_values(self.evaluation.k + 1)
+        with under("learner"):
+            federation.learner.check_list(self.evaluation.k)
+        bare = normalize.learns and normalize.epsilon is None and federation.privacy.protects
         sentence = (
             "constants that clients learn together give something away, and this run counts that: set "
             "data.normalize.epsilon, or give low and high"
         )
         require(not bare, "normalisation.without-epsilon", sentence, "data.normalize")
-        check_experiment(self.federation, self.ranker, self.users, self.partition, self.rounds, self.keep_every)
+        check_experiment(federation, self.ranker, self.users, self.partition, self.rounds, self.keep_every)
 
     def tables(self, *, complete: bool = True) -> dict[str, Any]:
-        """Return the tables of the experiment file; without `complete` those that differ from the defaults."""
+        """Return the sections of the experiment file.
+
+        Args:
+            complete: Include what equals the defaults.
+        """
         federation, table = self.federation, partial(to_table, complete=complete)
         attack = {} if federation.attack is None else {"attack": table(federation.attack)}
         return {
@@ -127,84 +180,19 @@ class Experiment:
 
     @staticmethod
     def read(document: ExperimentFile) -> Experiment:
-        """From an experiment file; every mistake is a sentence with its place."""
+        """Build an experiment from the sections of a file.
+
+        Args:
+            document: Sections, with the line or option of every key.
+
+        Raises:
+            BadInput: Unknown key or section, wrong value, or impossible combination; with the place of its key.
+        """
         tables = {key: value for key, value in document.tables.items() if not (key == "grid" and value == {})}
         try:
             return _read(tables)
         except BadInput as error:
             raise document.located(error) from None
-
-
-def _read(tables: Mapping[str, Any]) -> Experiment:
-    check_keys(tables, (*SECTIONS, "seed"))
-    plan = dict(section_of(tables, "federation"))
-    check_keys(plan, FEDERATION_KEYS, "federation.")
-    own_server = _names_a_step(plan.get("server", {}))
-
-    def method(family: Family[P], key: str, default: type[P]) -> P:
-        """Read and remove the part under a key of [federation]; the remaining keys hold numbers."""
-        return family.read(plan.pop(key, default.kind), f"federation.{key}")
-
-    learner = LEARNERS.read(tables.get("learner", PDGD.kind), "learner")
-    aggregation = method(AGGREGATIONS, "aggregation", Mean)
-    participation = method(PARTICIPATIONS, "participation", Full)
-    personal = method(PERSONALISATIONS, "personal", Shared)
-    # a gradient estimate needs an optimiser; a PDGD update is already a step
-    server = method(SERVERS, "server", Adam if learner.estimates_gradient else Add)
-    attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
-    privacy = PRIVACIES.read(tables.get("privacy", NoPrivacy.kind), "privacy")
-    counts = decode(FederationCounts, plan, "federation")
-    try:
-        federation = Federation(
-            counts.clients, counts.interactions, learner, participation, aggregation, server, privacy, attack, personal,
-            counts.client_momentum,
-        )  # fmt: skip
-        if not own_server and counts.rounds >= 1:
-            federation = _with_step_for_noise(federation, counts.rounds)
-    except BadInput as error:
-        section = error.where.partition(".")[0]
-        raise error if section in SECTIONS else error.under("federation") from None
-    seed = tables.get("seed", 1)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise BadInput("value.wrong-type", f"expected an integer, got {brief(seed)}", "seed")
-    data = _data_source(section_of(tables, "data"))
-    ranker = RANKERS.read(tables.get("ranker", Linear.kind), "ranker")
-    try:
-        ranker = ranker if ranker.prior is None else read_start(ranker, data.normalize)
-    except BadInput as error:
-        raise error.under("ranker") from None
-    partition = PARTITIONS.read(tables.get("partition", Even.kind), "partition")
-    return Experiment(
-        data,
-        ranker,
-        CLICK_MODELS.read(tables.get("users", Cascade.kind), "users"),
-        federation,
-        counts.rounds,
-        decode(EvaluationPlan, section_of(tables, "evaluation"), "evaluation"),
-        seed,
-        partition,
-        counts.keep_every,
-    )
-
-
-def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
-    """Return the federation with the server step that suits its accounted noise, and a mean of rankers."""
-    if federation.learner.estimates_gradient or federation.learner.grows_trees:
-        return federation
-    try:
-        step = federation.privacy.recommended_step(federation.setting(rounds, 1))
-    except BadInput as error:
-        raise error.under("privacy") from None
-    if step is None:
-        return federation
-    return replace(federation, server=federation.server.suited_to_noise(step))
-
-
-def _names_a_step(server: Any) -> bool:
-    """Return whether [federation] chooses the server step; `server = { pull = 0.01 }` does not."""
-    return not (
-        isinstance(server, Mapping) and {*server} <= {"kind", "pull"} and server.get("kind", Add.kind) == Add.kind
-    )
 
 
 @dataclass(frozen=True)
@@ -218,6 +206,59 @@ class FederationCounts:
     rounds: int = Experiment.rounds  # T, rounds of the run
     client_momentum: float = 0.0  # β: how much of its last update a client carries into the next
     keep_every: int = 0  # Δt, rounds between the updates that clients keep for unlearning; 0 keeps none
+
+
+def _read(tables: Mapping[str, Any]) -> Experiment:
+    check_keys(tables, (*SECTIONS, "seed"))
+    plan = dict(section_of(tables, "federation"))
+    check_keys(plan, FEDERATION_KEYS, "federation.")
+    step_is_chosen = _names_a_step(plan.get("server", {}))
+    parts = {name: family.read(tables.get(name, part.kind), name) for name, (family, part) in PARTS.items()}
+    if parts["learner"].estimates_gradient:  # needs an optimiser; a PDGD update is already a step
+        plan.setdefault("server", Adam.kind)
+    methods = {
+        name: family.read(plan.pop(name, part.kind), f"federation.{name}") for name, (family, part) in METHODS.items()
+    }
+    attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
+    counts = decode(FederationCounts, plan, "federation")
+    try:
+        federation = Federation(
+            counts.clients,
+            counts.interactions,
+            parts["learner"],
+            privacy=parts["privacy"],
+            attack=attack,
+            client_momentum=counts.client_momentum,
+            **methods,
+        )
+        if not step_is_chosen and counts.rounds >= 1:
+            federation = _with_step_for_noise(federation, counts.rounds)
+    except BadInput as error:
+        raise error if error.where.partition(".")[0] in SECTIONS else error.under("federation") from None
+    data, ranker = _data_source(section_of(tables, "data")), parts["ranker"]
+    if ranker.prior is not None:
+        with under("ranker"):
+            ranker = read_start(ranker, data.normalize)
+    evaluation = decode(EvaluationPlan, section_of(tables, "evaluation"), "evaluation")
+    seed = decode(int, tables.get("seed", 1), "seed")
+    rest = parts["users"], federation, counts.rounds, evaluation, seed, parts["partition"], counts.keep_every
+    return Experiment(data, ranker, *rest)
+
+
+def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
+    """Return the federation with the server step that suits its accounted noise, and a mean of rankers."""
+    if federation.learner.estimates_gradient or federation.learner.grows_trees:
+        return federation
+    with under("privacy"):
+        step = federation.privacy.recommended_step(federation.setting(rounds, 1))
+    return federation if step is None else replace(federation, server=federation.server.suited_to_noise(step))
+
+
+def _names_a_step(server: Any) -> bool:
+    """Return whether [federation] chooses the server step; `server = { pull = 0.01 }` does not."""
+    return not (
+        isinstance(server, Mapping) and {*server} <= {"kind", "pull"} and server.get("kind", Add.kind) == Add.kind
+    )
 
 
 def _data_source(table: Mapping[str, Any]) -> DataSource:

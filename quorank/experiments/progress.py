@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,6 @@ from quorank.federation.feature_ranges import noise_part, range_mechanism, range
 from quorank.federation.storage import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
 from quorank.files.npz import Arrays, ArrayShape, read_arrays, write_arrays
 from quorank.kernels.arrays import Doubles
-from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import discounted_sum
 from quorank.privacy.ledger import combined_privacy
 from quorank.rankers.ranker_file import Origin, SavedRanker, stated_privacy
@@ -33,11 +33,6 @@ ONLINE = ("online_ndcg@10", "online_maxrr", "clicks", "update_norm")
 CHOSEN = ("validation_ndcg@10", "average")  # of the ranker that the validation split chose, where it was asked
 LEDGER = ("participants", "sensitivity", "noise")  # of every round's release, for the ledger
 DISCOUNT = 0.9995  # γ of the online measure, over rounds
-
-
-def offline_column(cutoff: int) -> str:
-    """Return the name of the column of offline nDCG at a cut-off."""
-    return f"offline_ndcg@{cutoff}"
 
 
 @dataclass(eq=False)
@@ -55,7 +50,7 @@ class Progress:
     @classmethod
     def empty(cls, rounds: int, cutoffs: Sequence[int] = ()) -> Progress:
         """Return the progress of a run before its first round; `cutoffs` are those of its plan beside 10."""
-        names = (*COLUMNS, *map(offline_column, cutoffs), *CHOSEN, *LEDGER)
+        names = (*COLUMNS, *(f"offline_ndcg@{depth}" for depth in cutoffs), *CHOSEN, *LEDGER)
         return cls(rounds, {name: np.full(rounds, np.nan) for name in names})
 
     @property
@@ -105,11 +100,15 @@ class Progress:
         return int(np.count_nonzero((norms == 0.0) & (released > 0.0)))
 
     def online_mean(self) -> float:
+        """Compute the mean nDCG@10 of the shown lists over rounds."""
         return float(self.values["online_ndcg@10"][: self.done].mean())
 
-    def online_discounted(self) -> float:
-        """Compute Σ_t γ^(t−1) · (mean nDCG of round t)."""
-        return discounted_sum(self.values["online_ndcg@10"][: self.done], DISCOUNT)
+    def online(self) -> dict[str, float | None]:
+        """Return mean nDCG@10 and Σ_t γ^(t−1) · (mean nDCG of round t); None where no list was shown."""
+        mean = self.online_mean()
+        if math.isnan(mean):
+            return {"ndcg@10": None, "discounted": None}
+        return {"ndcg@10": mean, "discounted": discounted_sum(self.values["online_ndcg@10"][: self.done], DISCOUNT)}
 
     def columns(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the columns of `history.parquet`, a row per evaluated round."""
@@ -209,38 +208,6 @@ def _digest(experiment: Experiment) -> str:
 
 
 # ---------------------------------------------------------------- results
-
-
-def summary_of(
-    experiment: Experiment,
-    progress: Progress,
-    evaluator: Evaluator,
-    test_queries: int,
-    online: Mapping[str, float | None],
-    privacy: Mapping[str, Any] | None,
-    more: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return `summary.json` of a run, with `more` that only its kind of run has."""
-    plan = experiment.evaluation
-    return {
-        "offline": progress.offline(),
-        "online": dict(online),
-        "rounds": progress.done,
-        "interactions": progress.interactions,
-        "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
-        "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
-        "privacy": privacy,
-        **more,
-        "seed": experiment.seed,
-        "version": __version__,
-        "evaluation": {
-            "k": plan.k,
-            "cutoffs": sorted({10, *plan.cutoffs}),
-            "no_relevant": plan.no_relevant,
-            "test_queries": test_queries,
-            "counted_queries": int(np.count_nonzero(evaluator.counted())),
-        },
-    }
 
 
 def saved_ranker(

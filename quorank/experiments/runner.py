@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from quorank import __version__
 from quorank.data import Collection
 from quorank.data.source import collection_feature_names
 from quorank.engines.engine import Engine, Play
@@ -28,7 +29,6 @@ from quorank.experiments.progress import (
     load_checkpoint,
     save_checkpoint,
     saved_ranker,
-    summary_of,
     with_ranges_entry,
 )
 from quorank.experiments.run_directory import ReportPage, Run, spent_of
@@ -119,7 +119,7 @@ class Runner:
         try:
             while state.round < experiment.rounds:
                 started = time.perf_counter()
-                state, report = rounds.play()
+                state, report = rounds.play(state)
                 self.state = state
                 progress.record(report)
                 progress.train_seconds += time.perf_counter() - started
@@ -173,15 +173,26 @@ class Runner:
     def summary(self) -> dict[str, Any]:
         """Return the content of `summary.json`."""
         assert self.progress is not None and self.state is not None
-        return summary_of(
-            self.experiment,
-            self.progress,
-            self.evaluator,
-            self.collection.test.n_queries,
-            self.rounds.online(self.progress),
-            self.statement(),
-            self.rounds.summary(self.state, self.progress),
-        )
+        progress, plan = self.progress, self.experiment.evaluation
+        return {
+            "offline": progress.offline(),
+            "online": progress.online(),
+            "rounds": progress.done,
+            "interactions": progress.interactions,
+            "seconds": {"train": progress.train_seconds, "evaluate": progress.evaluate_seconds},
+            "interactions_per_second": progress.interactions / max(progress.train_seconds, 1e-9),
+            "privacy": self.statement(),
+            **self.rounds.summary(self.state, progress),
+            "seed": self.experiment.seed,
+            "version": __version__,
+            "evaluation": {
+                "k": plan.k,
+                "cutoffs": sorted({10, *plan.cutoffs}),
+                "no_relevant": plan.no_relevant,
+                "test_queries": self.collection.test.n_queries,
+                "counted_queries": int(np.count_nonzero(self.evaluator.counted())),
+            },
+        }
 
     def ledger(self, *, curve: bool = True) -> dict[str, Any]:
         """Return the content of `ledger.json`; without `curve` there is no ε by rounds."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from quorank.errors import BadInput, require, suggest
+from quorank.errors import BadInput, require, suggest, under
 from quorank.experiments.experiment_file import ExperimentFile, check_keys, section_of
 from quorank.files.codec import decode
 from quorank.parts import to_table
@@ -50,15 +50,13 @@ def read_group(document: ExperimentFile, run: str) -> SiloTerms:
 def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
     check_keys(tables, (*SECTIONS, "seed"), code="key.unknown")
     silo = section_of(tables, "silo")
-    try:
+    with under("silo"):
         check_keys(silo, (*TERMS, *OWN), code="key.unknown")
         require("parties" in silo, "value.missing", 'is missing; name them, such as ["north", "south"]', "parties")
         labelled = silo.get("labelled", [])
         own = {key: silo[key] for key in OWN if key in silo}
         own |= {"labelled": labelled if isinstance(labelled, list) else [labelled]}
         decode(SiloSetting, own)
-    except BadInput as error:
-        raise error.under("silo") from None
     training = TRAININGS.read(tables.get("training", "prior"), "training")
     parts = {
         name: decode(part, _with_language(name, section_of(tables, section)), section)

@@ -31,7 +31,7 @@ from quorank.learning import Simulation
 from quorank.learning.client_loop import JUDGED
 from quorank.learning.lambdamart import LoggedLists, log_lists, production_ranker
 from quorank.learning.trees.bins import SHARES, Bins, agreed_bins, cell_counts, cell_shares, grid_bins, quantile_bins
-from quorank.learning.trees.growth import GrownTree, columns_of
+from quorank.learning.trees.growth import columns_of
 from quorank.metrics.evaluator import Evaluator
 from quorank.metrics.lists import ndcg
 from quorank.privacy import Mechanism, Setting
@@ -140,18 +140,36 @@ class TreeRounds:
 
     def start(self, state: State, play: Play | None = None) -> None:
         """Continue from a state."""
-        self._state, ranker = state, self.experiment.ranker
+        experiment, privacy = self.experiment, self.experiment.federation.privacy
+        masked, masks = privacy.hides_single_updates and not self.noisy, privacy != privacy.without_masks()
         self._pool = ThreadPoolExecutor(self.threads)
-        self._boosting = self._new_boosting(self._pool)
+        played = experiment.federation.clients, experiment.seed, masked, masks, self.threads, self._pool
+        self._boosting = Boosting(self.plan, self.lists, self.bins, *played)
         self._test = np.ascontiguousarray(self.collection.test.features)
-        self._judged = ranker.score_features(state.theta, self._test)
-        self._boosting.start(ranker.score_features(state.theta, self.lists.features))
+        self._judged = experiment.ranker.score_features(state.theta, self._test)
+        self._boosting.start(experiment.ranker.score_features(state.theta, self.lists.features))
 
-    def play(self) -> tuple[State, Report]:
-        self._state, report, trees = self._grow(self._boosting, self._state)
+    def play(self, state: State) -> tuple[State, Report]:
+        """Grow the trees of the round after this state."""
+        number, logged = state.round, self.logged
+        private, sensitivity, noise = state.private, math.nan, 0.0
+        if self.noisy:
+            released_at = replace(state, round=number + self.quantile_releases)
+            trees, found = self._boosting.grow_with_noise(number, self.mechanism, released_at)
+            private, sensitivity, noise = found.private, found.sensitivity, found.noise
+        else:
+            trees = self._boosting.grow(number)
+        theta, step = state.theta.copy(), 0.0
         if trees:
-            add_tree_scores(*columns_of(trees), self._test, self._judged)
-        return self._state, report
+            columns = columns_of(trees)
+            grown = tree_parameters(columns)
+            theta[number * len(grown) : (number + 1) * len(grown)] = grown
+            step = float(np.linalg.norm(np.concatenate([tree.value for tree in trees])))
+            add_tree_scores(*columns, self._test, self._judged)
+        clicks = math.nan if logged is None else logged.clicks / max(1, len(logged.owners))
+        released = self.experiment.federation.clients, sensitivity, noise
+        report = Report(number + 1, len(self.lists.owners), self._logged_ndcg, math.nan, clicks, step, *released)
+        return State(number + 1, theta, {}, private), report
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -162,46 +180,9 @@ class TreeRounds:
     def ranker(self, state: State, progress: Progress) -> Doubles:
         return state.theta
 
-    def online(self, progress: Progress) -> dict[str, float | None]:
-        if self.logged is None:
-            return {"ndcg@10": None, "discounted": None}
-        return {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()}
-
     def summary(self, state: State, progress: Progress) -> dict[str, Any]:
         count = progress.done * self.experiment.federation.learner.trees_per_round
         return {"trees": {"trees": count, "lists": len(self.lists.owners), "documents": len(self.lists.gains)}}
-
-    def _new_boosting(self, pool: ThreadPoolExecutor) -> Boosting:
-        experiment, privacy = self.experiment, self.experiment.federation.privacy
-        masked = privacy.hides_single_updates and not self.noisy
-        played = privacy != privacy.without_masks()
-        return Boosting(
-            self.plan, self.lists, self.bins, experiment.federation.clients, experiment.seed, masked, played,
-            self.threads, pool,
-        )  # fmt: skip
-
-    def _grow(self, boosting: Boosting, state: State) -> tuple[State, Report, list[GrownTree]]:
-        clients, number = self.experiment.federation.clients, state.round
-        private, sensitivity, noise = state.private, math.nan, 0.0
-        if self.noisy:
-            released_at = replace(state, round=number + self.quantile_releases)
-            trees, found = boosting.grow_with_noise(number, self.mechanism, released_at)
-            private, sensitivity, noise = found.private, found.sensitivity, found.noise
-        else:
-            trees = boosting.grow(number)
-        theta, step = state.theta.copy(), 0.0
-        if trees:
-            grown = tree_parameters(columns_of(trees))
-            size = len(grown)
-            theta[number * size : (number + 1) * size] = grown
-            step = float(np.linalg.norm(np.concatenate([tree.value for tree in trees])))
-        shown = (self._logged_ndcg, math.nan, self._clicks())
-        report = Report(number + 1, len(self.lists.owners), *shown, step, clients, sensitivity, noise)
-        return State(number + 1, theta, {}, private), report, trees
-
-    def _clicks(self) -> float:
-        logged = self.logged
-        return math.nan if logged is None else logged.clicks / max(1, len(logged.owners))
 
     @cached_property
     def _logged_ndcg(self) -> float:

@@ -1,4 +1,4 @@
-"""Rounds of a run whose clients send updates: the simulator or an engine plays a cohort, the coordinator closes the round.
+"""Rounds of a run whose clients send updates, played by the simulator or by an engine with its coordinator.
 
 An engine plays the rounds over a network: `check_network` names the experiments that can be, `clients_of` makes the
 simulated clients behind it.
@@ -35,6 +35,7 @@ from quorank.experiments.workload import (
 from quorank.federation import Report, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.kernels.arrays import Doubles
+from quorank.kernels.process import memory_bytes
 from quorank.metrics.counterfactual import LoggedClickEvaluator
 from quorank.privacy import Mechanism, Setting
 from quorank.rankers import scores
@@ -51,6 +52,7 @@ class UpdateRounds:
     chunk: int | None = None
     kept: KeptUpdates | None = None  # updates that clients keep for unlearning
     evaluated_together: int = field(default=16, init=False)  # rankers per pass over the test split
+    _network: tuple[Play, Coordinator] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         collection = self.collection
@@ -76,23 +78,24 @@ class UpdateRounds:
 
     def start(self, state: State, play: Play | None = None) -> None:
         """Continue from a state; `play` plays a round elsewhere than in this process."""
-        experiment, simulator = self.experiment, self.simulator
-        limits = RoundLimits(max_interactions=simulator.setting.interactions)
-        self._coordinator = Coordinator(
-            experiment.federation, simulator.mechanism, state, experiment.rounds, seed=experiment.seed, limits=limits
-        )
-        self._play = play or self._simulate
+        experiment, simulator, self._network = self.experiment, self.simulator, None
+        experiment.federation.check_pair_memory(memory_bytes())
+        if play is not None:
+            limits = RoundLimits(max_interactions=simulator.setting.interactions)
+            planned = experiment.federation, simulator.mechanism, state, experiment.rounds
+            self._network = play, Coordinator(*planned, seed=experiment.seed, limits=limits)
         simulator.warm(state)
 
-    def play(self) -> tuple[State, Report]:
-        report = self._play(self._coordinator)
-        return self._coordinator.state, report
-
-    def _simulate(self, coordinator: Coordinator) -> Report:
-        state, keep = coordinator.state, None
+    def play(self, state: State) -> tuple[State, Report]:
+        """Play the round after this state."""
+        if self._network is not None:
+            play, coordinator = self._network
+            report = play(coordinator)
+            return coordinator.state, report
+        keep = None
         if self.kept is not None and self.kept.due(state.round):
             keep = partial(self.kept.keep, state.round + 1)
-        return coordinator.close(self.simulator.gather(state, sent=keep))
+        return self.experiment.federation.round(state, self.simulator.gather(state, sent=keep))
 
     def close(self) -> None:
         self.simulator.close()
@@ -117,9 +120,6 @@ class UpdateRounds:
     def ranker(self, state: State, progress: Progress) -> Doubles:
         federation, chosen = self.experiment.federation, progress.choice()
         return federation.ranker(state) if chosen is None else federation.choices(state)[chosen[1]]
-
-    def online(self, progress: Progress) -> dict[str, float | None]:
-        return {"ndcg@10": progress.online_mean(), "discounted": progress.online_discounted()}
 
     def summary(self, state: State, progress: Progress) -> dict[str, Any]:
         dropped = {"dropped_rounds": progress.dropped} if progress.dropped else {}

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.data import Collection, DataSource, load
+from quorank.data.logs.records import UserSelection
 from quorank.data.partition import Shares
 from quorank.data.partition.shares import LogReplay
-from quorank.data.ranking import UserSelection
 from quorank.data.source import collection_feature_names, file_stamps, normalised_arrays
-from quorank.errors import BadInput, require
+from quorank.errors import require, under
 from quorank.experiments.experiment import Experiment
 from quorank.federation import Federation, State
 from quorank.federation.feature_ranges import learned_ranges, noise_part, range_cells, range_mechanism
@@ -42,7 +42,7 @@ def collection_of(
 
 @lru_cache(maxsize=2)
 def _kept(source: DataSource, selection: UserSelection | None, stamps: tuple[object, ...]) -> Collection:
-    return load(source, selection).resident()
+    return load(source, selection)
 
 
 def experiment_collection(experiment: Experiment, given: Collection | None = None) -> Collection:
@@ -101,7 +101,7 @@ class Workload:
     def simulation(self) -> Simulation:
         experiment, shares = self.experiment, self.shares
         return Simulation(
-            self.collection.train if shares is None else shares.data.resident(),
+            self.collection.train if shares is None else shares.data,
             experiment.ranker,
             experiment.users,
             self.collection.grades,
@@ -142,7 +142,7 @@ class Workload:
         plan, ranker = self.experiment.evaluation, self.experiment.ranker
         tests = (self.collection.test,) if self.shares is None else self.shares.tests
         how = (JUDGED, plan.no_relevant, self.threads, plan.k, plan.further)
-        return [Evaluator(test.resident(), ranker, *how) for test in tests]
+        return [Evaluator(test, ranker, *how) for test in tests]
 
     @cached_property
     def validation(self) -> Evaluator | None:
@@ -150,7 +150,7 @@ class Workload:
         plan, split = self.experiment.evaluation, self.collection.validation
         if split is None or len(self.evaluators) > 1:
             return None
-        found = Evaluator(split.resident(), self.experiment.ranker, JUDGED, plan.no_relevant, self.threads)
+        found = Evaluator(split, self.experiment.ranker, JUDGED, plan.no_relevant, self.threads)
         return found if found.counted().any() else None
 
     @cached_property
@@ -204,11 +204,9 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
     sample = None
     if collection is not None:
         sample = collection.train if collection.validation is None else collection.validation
-    try:
-        temperature = experiment.federation.learner.list_temperature
+    temperature = experiment.federation.learner.list_temperature
+    with under("ranker"):
         ranker = started(ranker, n_features, experiment.data.normalize, names, sample, temperature)
-    except BadInput as error:
-        raise error.under("ranker") from None
     privacy, longest = experiment.federation.privacy, experiment.federation.privacy.longest_update
     if privacy.needs_client_parameters and longest is not None:
         length = float(np.linalg.norm(ranker.initial(n_features, experiment.seed)))

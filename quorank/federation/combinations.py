@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from quorank.data.partition import Partition
-from quorank.errors import BadInput, require
+from quorank.errors import require, under
 from quorank.federation.attacks.attack import Attack
 from quorank.federation.participation import Participation
 from quorank.federation.personal import Personalisation
@@ -110,10 +110,8 @@ def check_experiment(
         needed = "lists and clicks of a log are replayed in its order"
         sentence = f'{needed}; set partition.kind = "users" and partition.order = "time" or "arrival"'
         refuse_if(not partition.replays, "partition", sentence, "users.needs-replay")
-        try:
+        with under("learner"):
             learner.check_logged()
-        except BadInput as error:
-            raise error.under("learner") from None
         poisons = federation.attack is not None and federation.attack.users is not None
         sentence = "an attack on clicks has no place where clicks are those of a log; leave it out"
         refuse_if(poisons, "attack", sentence)
@@ -150,10 +148,8 @@ def _check_trees(
     refuse_if(not learner.grows_trees, "learner", sentence, "ranker.needs-growth")
     sentence = f'{learner.kind} grows trees, and a {ranker.kind} ranker has none; set ranker.kind = "trees"'
     refuse_if(not ranker.grown, "ranker", sentence, "learner.needs-trees")
-    try:
+    with under("ranker"):
         ranker.with_trees(rounds * learner.trees_per_round)
-    except BadInput as error:
-        raise error.under("ranker") from None
     plan, single = learner.tree_plan(ranker.tree_leaves, 10), federation.aggregation.needs_single_updates
     full = 1 << plan.growth.depth
     sentence = f"a random tree of depth {plan.growth.depth} has {full} leaves; set ranker.leaves to that or more"

@@ -1,8 +1,8 @@
 """Checked reading of JSON and TOML: size, nesting, numbers, repeated keys, and the dataclass or annotation to decode into.
 
-`read_json` and `read_toml` read a file, `parse_json` and `parse_toml` parse a content in memory. The manifest of a directory, written
-last, holds the SHA-256 of each of its files: it detects damaged, exchanged and added files, and does not protect against
-somebody who may write to the directory.
+`read_json` and `read_toml` read a file, `parse_json` and `parse_toml` parse bytes in memory. The manifest of a directory,
+written last, holds the SHA-256 of each of its files: it detects damaged, exchanged and added files, and does not protect
+against somebody who may write to the directory.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.ranking import RankingData, SearchRecords
+from quorank.data.logs.records import SearchRecords
+from quorank.data.ranking import RankingData
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.metrics.lists import discounts

@@ -1,7 +1,10 @@
-"""Evaluator of rankers on a whole split, in one compiled pass for many rankers at once.
+"""Evaluation of rankers on a whole split, in one compiled pass for many rankers at once.
 
-Every document is read from memory once and scored by all of the rankers while it is in cache; that is why a run
-evaluates the rankers of several rounds together. A ranker's figures do not depend on which others are in the pass.
+Every document is read from memory once and scored by all rankers while it is in cache; therefore a run evaluates the
+rankers of several rounds together. The metrics of a ranker do not depend on the other rankers in the pass.
+
+nDCG has gain 2^rel − 1 and discount log2(rank + 1) (Burges et al., ICML 2005); equal scores rank in the order of the file.
+Compiled code is checked against the metrics of one list in `lists`.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def _ideal(labels: Int8s, offsets: Integers, discount: Doubles, out: Doubles) ->
 
 
 def ideal_dcg(data: RankingData, k: int) -> Doubles:
-    """DCG@k of the best possible list of every query; 0 where nothing is relevant."""
+    """Return (queries,) DCG@k of the best possible list of every query; 0 where nothing is relevant."""
     out = np.empty(data.n_queries)
     _ideal(data.labels, data.offsets, discounts(k), out)
     return out
@@ -48,7 +51,14 @@ def ideal_dcg(data: RankingData, k: int) -> Doubles:
 
 @fixed_memory_kernel
 def top_k(scores: Floats | Doubles, n: int, k: int, top: Integers) -> int:
-    """top[:min(k, n)] = positions of the highest scores, best first, ties by position; returns min(k, n)."""
+    """Fill top[:min(k, n)] with the positions of the highest scores, best first, ties by position; return min(k, n).
+
+    Args:
+        scores: (≥ n,) scores.
+        n: Number of documents.
+        k: Length of the list.
+        top: (≥ min(k, n),) output.
+    """
     size = min(k, n)
     for i in range(size):
         at = i
@@ -71,7 +81,7 @@ def top_k(scores: Floats | Doubles, n: int, k: int, top: Integers) -> int:
 
 
 class _Judgement(NamedTuple):
-    """Labels of a split, and the depths at which it is judged."""
+    """Labels of a split, and the depths of its metrics."""
 
     labels: Int8s  # (documents,)
     offsets: Integers  # (queries + 1,)
@@ -79,7 +89,7 @@ class _Judgement(NamedTuple):
     discount: Doubles  # (deepest,)
     gain: Doubles  # (128,) by label
     cutoffs: Integers  # ascending
-    page: int  # documents among which the first relevant one is looked for
+    page: int  # depth of the reciprocal rank
 
 
 @kernel
@@ -110,9 +120,17 @@ def _evaluate(
     ndcg: Doubles,
     reciprocal: Doubles,
 ) -> None:
-    """ndcg[c, r, q] is nDCG@cutoffs[c] by ranker r, reciprocal[r, q] the reciprocal rank, for q in the span.
+    """Write the metrics of all rankers for the queries of a span into arrays of zeros.
 
-    Both arrays are zero before; `scores` (rankers, longest) is scratch.
+    Args:
+        judgement: Labels and depths.
+        packed: (rankers, packed size) parameters, from `pack`.
+        hidden: Units of the hidden layer; 0 for linear rankers.
+        padded: (documents, stride) features.
+        scores: (rankers, longest list) scratch.
+        span: First query and the one behind the last.
+        ndcg: (cutoffs, rankers, queries) output.
+        reciprocal: (rankers, queries) output.
     """
     offsets, k = judgement.offsets, len(judgement.discount)
     activation = np.zeros(width_of(hidden), dtype=np.float32)
@@ -129,7 +147,7 @@ def _evaluate(
 
 @kernel
 def _judge(judgement: _Judgement, scores: Doubles, ndcg: Doubles, reciprocal: Doubles) -> None:
-    """Metrics of `_evaluate` for one ranker that has scored all rows, (rows,): ndcg[c, q], reciprocal[q]."""
+    """Add the metrics of (rows,) scores of one ranker to zeros: ndcg (cutoffs, queries), reciprocal (queries,)."""
     offsets, k = judgement.offsets, len(judgement.discount)
     top = np.zeros(k, dtype=np.int64)
     for q in range(len(offsets) - 1):
@@ -142,9 +160,22 @@ def _judge(judgement: _Judgement, scores: Doubles, ndcg: Doubles, reciprocal: Do
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """Evaluates rankers on one split: nDCG@k, MaxRR of the first `page`, and nDCG at other `cutoffs` in the same pass.
+    """Evaluator of rankers on one split: nDCG and the reciprocal rank of the first relevant document.
 
-    `no_relevant` says what a query without relevant documents counts: "skip" (the published code) or "zero".
+    Args:
+        data: Split.
+        ranker: Scoring function.
+        k: Depth of nDCG.
+        no_relevant: Treatment of queries without a relevant document in means: "skip" (the published code) or "zero".
+        threads: Number of threads; the bits do not depend on it.
+        page: Depth of the reciprocal rank; k by default.
+        cutoffs: Further depths of nDCG, measured in the same pass.
+
+    >>> from quorank.rankers import Linear
+    >>> data = RankingData.from_arrays([[3.0], [2.0], [1.0]], labels=[0, 1, 0], offsets=[0, 3])
+    >>> ndcg, reciprocal = Evaluator(data, Linear()).per_query([np.array([1.0]), np.array([-1.0])])
+    >>> reciprocal.tolist()
+    [[0.5], [0.5]]
     """
 
     data: RankingData
@@ -152,27 +183,34 @@ class Evaluator:
     k: int = 10
     no_relevant: NoRelevant = "skip"
     threads: int = 1
-    page: int | None = None  # documents among which the first relevant one is looked for; k unless given
-    cutoffs: tuple[int, ...] = ()  # further depths
+    page: int | None = None
+    cutoffs: tuple[int, ...] = ()
 
     @cached_property
     def _inputs(self) -> RankingData:
-        """The lists as the ranker scores them."""
+        """Split with the ranker's transform of the features."""
         return self.ranker.prepared(self.data)
 
     def warm(self) -> None:
-        """Compile, or load from the cache, so that the first evaluation is timed like the others."""
+        """Compile the kernels or load them from the cache, so that the first evaluation takes no longer than others."""
         padded, labels, offsets = self.data.padded[:0], self.data.labels[:0], np.zeros(1, np.int64)
         nothing = replace(self.data, padded=padded, labels=labels, offsets=offsets, query_ids=[], document_ids=None)
         replace(self, data=nothing, threads=1).per_query([np.zeros(self.ranker.size(self.data.n_features))])
 
     def per_query(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
-        """(rankers, queries) of nDCG@k and of the reciprocal rank of the first relevant document; 0 without any."""
+        """Measure rankers on every query.
+
+        Args:
+            thetas: (rankers, size) parameters.
+
+        Returns:
+            nDCG@k and reciprocal rank, (rankers, queries) each; 0 without a relevant document.
+        """
         ndcg, reciprocal = self._measured(thetas)
         return ndcg[0], reciprocal
 
     def _measured(self, thetas: Sequence[Doubles] | Doubles) -> tuple[Doubles, Doubles]:
-        """(1 + cutoffs, rankers, queries) of nDCG at k and the further depths; (rankers, queries) of reciprocal ranks."""
+        """Return (1 + cutoffs, rankers, queries) nDCG at k and the further depths, (rankers, queries) reciprocal ranks."""
         if self.ranker.grown:
             features = self.data.features
             return self._judged([self.ranker.score_features(theta, features) for theta in thetas])
@@ -200,7 +238,7 @@ class Evaluator:
         return ndcg[self._wanted], reciprocal
 
     def _judged(self, scored: Sequence[Doubles]) -> tuple[Doubles, Doubles]:
-        """Metrics of `_measured` of rankers that have scored all rows, (rows,) each."""
+        """Return the metrics of `_measured` from the scores (rows,) of each ranker."""
         judgement, n = self._judgement, self.data.n_queries
         ndcg, reciprocal = np.zeros((len(scored), len(judgement.cutoffs), n)), np.zeros((len(scored), n))
         for r, values in enumerate(scored):
@@ -217,18 +255,18 @@ class Evaluator:
 
     @property
     def _wanted(self) -> list[int]:
-        """Index of k and of each further depth among the cut-offs."""
+        """Indices of k and of each further depth among the cut-offs."""
         depths = sorted({self.k, *self.cutoffs})
         return [depths.index(depth) for depth in (self.k, *self.cutoffs)]
 
     def scores(self, theta: Doubles) -> Floats | Doubles:
-        """(rows,) scores by which lists are sorted: float32, of trees float64."""
+        """Return the scores (rows,) that sort the lists: float32, of trees float64."""
         if self.ranker.grown:
             return self.ranker.score_features(theta, self.data.features)
         return scores(self.ranker, theta, self.data)
 
     def err(self, theta: Doubles) -> Doubles:
-        """(queries,) expected reciprocal rank at k; labels are graded against 4, or 2 where none is higher."""
+        """Return (queries,) the expected reciprocal rank at k, with highest grade 4, or 2 where no label is above 2."""
         values = scores(self.ranker, theta, self.data)
         highest = 4 if self.data.max_label > 2 else 2
         out = np.empty(self.data.n_queries)
@@ -239,17 +277,24 @@ class Evaluator:
         return out
 
     def counted(self) -> Booleans:
-        """Queries that enter the mean."""
+        """Return (queries,) the mask of the queries in means."""
         if self.no_relevant == "zero":
             return np.ones(self.data.n_queries, dtype=np.bool_)
         return np.asarray(ideal_dcg(self.data, self.k) > 0.0)
 
     def all_means(self, thetas: Sequence[Doubles] | Doubles) -> Doubles:
-        """(2 + cutoffs, rankers) means over the counted queries: nDCG@k, reciprocal rank, nDCG at the further depths."""
+        """Average the metrics of rankers over the counted queries.
+
+        Args:
+            thetas: (rankers, size) parameters.
+
+        Returns:
+            (2 + cutoffs, rankers): nDCG@k, reciprocal rank, nDCG at each further depth; 0 if no query counts.
+        """
         return self._meant(*self._measured(thetas))
 
     def score_means(self, scored: Sequence[Doubles]) -> Doubles:
-        """(2 + cutoffs, rankers) `all_means` of rankers that have scored all rows of the split, (rows,) each."""
+        """Return the `all_means` of rankers from their scores (rows,) of the split."""
         return self._meant(*self._judged(scored))
 
     def _meant(self, ndcg: Doubles, reciprocal: Doubles) -> Doubles:
@@ -263,42 +308,36 @@ class Evaluator:
         )
 
 
-@kernel
-def intersection_distance(a: Integers, b: Integers, k: int) -> float:
-    """1 − (1/k)·Σ_{d ≤ k} |A_d ∩ B_d| / d, where A_d are the first d of a: 0 if the lists are equal, 1 if disjoint.
+def intersection_distance(a: Integers, b: Integers) -> float:
+    """Compute 1 − (1/k)·Σ_{d ≤ k} |A_d ∩ B_d| / d of two lists, A_d the first d of a: 0 if equal, 1 if disjoint.
 
-    Fagin, Kumar and Sivakumar (2003, "Comparing top k lists", §3.1): one minus the average overlap of the two lists over
-    all depths, so that differences at the top count most. Labels play no part in it, so it sees changes that leave nDCG
-    as it was.
+    Fagin, Kumar and Sivakumar 2003, "Comparing top k lists", §3.1: one minus the average overlap over all depths, so that
+    differences at the top count most. Labels are not used, so it detects changes that leave nDCG as it was.
+
+    Args:
+        a: (k,) distinct documents, best first.
+        b: (k,) distinct documents, best first.
+
+    >>> intersection_distance(np.array([3, 1]), np.array([1, 3]))
+    0.5
     """
-    shared, total = 0, 0.0
-    for d in range(k):
-        if a[d] == b[d]:
-            shared += 1
-        else:
-            for e in range(d):
-                shared += int(a[d] == b[e]) + int(b[d] == a[e])
-        total += shared / (d + 1)
-    return 1.0 - total / k
-
-
-@kernel
-def _distances(first: Floats, second: Floats, offsets: Integers, k: int, out: Doubles) -> None:
-    a, b = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
-    for q in range(len(out)):
-        start, stop = offsets[q], offsets[q + 1]
-        size = top_k(first[start:stop], stop - start, k, a)
-        top_k(second[start:stop], stop - start, k, b)
-        out[q] = intersection_distance(a, b, size) if size > 0 else 0.0
+    depths = np.arange(1, len(a) + 1)
+    shared_from = np.maximum(*np.nonzero(a[:, None] == b))  # place from which a document is in both
+    overlap = np.bincount(shared_from, minlength=len(a)).cumsum() / depths
+    return float(1.0 - overlap.mean())
 
 
 def ranking_distances(ranker: Ranker, one: Doubles, other: Doubles, data: RankingData, k: int = 10) -> Doubles:
-    """(queries,) the intersection distance at k of the rankings by two parameter vectors; ties by position."""
-    out = np.empty(data.n_queries)
-    _distances(scores(ranker, one, data), scores(ranker, other, data), data.offsets, k, out)
-    return out
+    """Return (queries,) the intersection distance at k of the rankings by two parameter vectors; ties by position."""
+    first, second = scores(ranker, one, data), scores(ranker, other, data)
+    found = np.zeros(data.n_queries)
+    for q in range(data.n_queries):
+        rows = data.rows_of(q)
+        a, b = (np.argsort(-of[rows], kind="stable")[:k] for of in (first, second))
+        found[q] = intersection_distance(a, b) if len(a) else 0.0
+    return found
 
 
 def mean_distance(ranker: Ranker, one: Doubles, other: Doubles, splits: Sequence[RankingData], k: int = 10) -> float:
-    """The mean over all queries of some splits, those without a relevant document among them."""
+    """Return the mean of `ranking_distances` over all queries of some splits, with or without relevant documents."""
     return float(np.concatenate([ranking_distances(ranker, one, other, data, k) for data in splits]).mean())

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.data.ranking import RankingData, SearchRecords, to_arrow
+from quorank.data.logs.records import SearchRecords
+from quorank.data.ranking import RankingData
+from quorank.data.strings import to_arrow
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 

@@ -38,9 +38,9 @@ from quorank.experiments.update_rounds import UpdateRounds
 
 play = UpdateRounds.play
 
-def slowly(self):
+def slowly(self, state):
     time.sleep(0.001)
-    return play(self)
+    return play(self, state)
 
 UpdateRounds.play = slowly
 display.LINE_SECONDS = 0.05

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quorank.data.intents import IntentCollection, intent_collection, read_intents
+from quorank.data.intents import intent_collection, read_intents
 from quorank.errors import BadInput
 
 HEADER = "fold\tqid\tdocid\tgraded\ti0\ti1\ti2\ti3\ti4"
@@ -86,7 +86,6 @@ def test_a_collection_is_tested_on_its_training_queries_or_on_a_fold(folder) -> 
     assert list(fourth.train.query_ids) == ["q1", "q4", "q5"], "parts 4, 5 and 1, in the order of the files"
     assert list(fourth.test.query_ids) == ["q3"]
     assert fourth.test_intents.tolist() == np.eye(4).tolist()
-    assert isinstance(fourth.resident(), IntentCollection)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.data.logs.generated import generated_log
+from quorank.data.logs.records import UserSelection
 from quorank.data.logs.splitting import log_collection
 from quorank.data.partition import LogUsers
 from quorank.data.partition.shares import MINUTE, LogReplay, by_arrival, side_by_side
-from quorank.data.ranking import UserSelection
 from quorank.data.source import DataSource, load
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from quorank.data.logs.generated import generated_log, true_propensities, true_relevance
+from quorank.data.logs.records import SearchRecords
 from quorank.data.logs.splitting import log_collection
-from quorank.data.ranking import RankingData, SearchRecords
+from quorank.data.ranking import RankingData
 from quorank.kernels.arrays import Doubles
 from quorank.metrics.counterfactual import LoggedClickEvaluator
 

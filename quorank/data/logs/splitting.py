@@ -11,16 +11,10 @@ import numpy as np
 
 from quorank.data.logs.click_log import NOBODY, ClickLog
 from quorank.data.logs.generated import LOG_SHAPES, generated_log
+from quorank.data.logs.records import LoggedSplits, SearchRecords, UserSelection
 from quorank.data.normalisation import normalize_queries
-from quorank.data.ranking import (
-    Collection,
-    LoggedSplits,
-    RankingData,
-    SearchRecords,
-    UserSelection,
-    rows_of_lists,
-    select_strings,
-)
+from quorank.data.ranking import Collection, RankingData, rows_of_lists
+from quorank.data.strings import select_strings
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Integers
 
@@ -75,14 +69,14 @@ def _split(
     consecutive = bool((np.diff(searches) == 1).all())
     first, last = int(log.offsets[searches[0]]), int(log.offsets[searches[-1] + 1])
     rows, offsets = rows_of_lists(log.offsets, searches)
-    padded = log.features[first:last] if consecutive else log.features[rows]
+    padded = np.array(log.features[first:last]) if consecutive else log.features[rows]  # in memory, not mapped
     for start in range(0, len(padded), 65_536):
         if not np.isfinite(padded[start : start + 65_536]).all():
             raise BadInput("file.damaged", "damaged (a feature that is not finite); import the log again", name)
     named = select_strings(log.documents, rows)
     ids = [f"{log.searches[search]}" for search in searches.tolist()]
     clicks = np.ascontiguousarray(log.clicks[rows])
-    data = RankingData(np.ascontiguousarray(padded), clicks, offsets, len(log.feature_names), ids, named)
+    data = RankingData(padded, clicks, offsets, len(log.feature_names), ids, named)
     who = log.user[searches].astype(np.int64)
     user = np.where(who == NOBODY, NOBODY, number[who]) if len(number) else who
     queries = [log.queries[search] for search in searches.tolist()]

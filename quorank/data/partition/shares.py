@@ -12,7 +12,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.ranking import Collection, RankingData, UserSelection
+from quorank.data.logs.records import UserSelection
+from quorank.data.ranking import Collection, RankingData
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.draws import Purpose, normals, uniforms

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from quorank.data.logs.records import SearchRecords, UserSelection
 from quorank.data.partition.labels import divide_rows
 from quorank.data.partition.shares import (
     LogReplay,
@@ -27,7 +28,7 @@ from quorank.data.partition.shares import (
     own_shares,
     side_by_side,
 )
-from quorank.data.ranking import Collection, SearchRecords, UserSelection, rows_of_lists
+from quorank.data.ranking import Collection, rows_of_lists
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Integers
 
