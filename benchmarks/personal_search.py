@@ -59,6 +59,7 @@ from quorank.search.ranking.search_features import (
 )
 from quorank.search.sources import FoundDocument
 from quorank.text.collection import Query, TextCollection
+from quorank.text.features import FEATURE_NAMES
 from quorank.text.readers import read_collection
 from quorank.users import Cascade
 
@@ -69,6 +70,7 @@ DISCOUNTS = 1.0 / np.log2(np.arange(2, PAGE + 2))
 METHODS = ("BM25", "shipped", "alone", "together", "together + personal", "swaps")
 BATCH = 4  # searches of a round
 QUERIES = 8  # of a machine
+BM25 = FEATURE_NAMES.index("BM25 of body")
 
 
 @dataclass(eq=False)
@@ -190,7 +192,7 @@ def play(
         past = histories[person].past(query.text) if learns else NOTHING
         features = search_features(found, past, len(parse_query(query.text).clauses), NOW)
         if method == "BM25":
-            return np.lexsort((found.ids, -found.scores, found.bands)), features
+            return np.lexsort((found.ids, -found.features[:, BM25], found.bands)), features
         return rank_candidates(found, features, fitted[person])[0], features
 
     for step in range(steps):

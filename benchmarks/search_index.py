@@ -177,10 +177,11 @@ def change_phase(made: MadeUp, folder: Path, _: int) -> dict[str, Any]:
         new = FoundDocument("new", "1", "/people/person/new", "new", "new.txt", " ".join(made.text(5)), 2e9)
         source = index.sources()[0].id
         seconds = timed(lambda: index.update(source, [new], stop=lambda: True))
-        document = index.documents(source, ["7"])[0]
+        document = index.label(source, "7")
+        assert document is not None
         return {
             "one_document_ms": round(1e3 * seconds, 1),
-            "forget_seconds": round(timed(lambda: index.forget([document.id])), 1),
+            "forget_seconds": round(timed(lambda: index.forget([document[0]])), 1),
         }
 
 

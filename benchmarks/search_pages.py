@@ -3,7 +3,7 @@
     python benchmarks/search_pages.py --documents 100000
 
 The documents and queries are those of benchmarks/search_index.py. The pages are served by a process of their own
-(`python -m quorank.search.pages`), which reads its source once and has 300 choices to learn from; a client asks over one
+(`quorank search serve`), which reads its source once and has 300 choices to learn from; a client asks over one
 connection, one request after another. Every page holds ten results with snippets and reasons. Memory is the largest of the
 serving process.
 """
@@ -50,12 +50,12 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "quorank.search.pages", str(folder / "home")],
-            stdout=subprocess.PIPE,
+            [sys.executable, "-m", "quorank.cli.main", "search", "--home", str(folder / "home"), "serve", "--no-open"],
+            stderr=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stdout is not None
-        address = urlsplit(self.process.stdout.readline().split()[-1])
+        assert self.process.stderr is not None
+        address = urlsplit(self.process.stderr.readline().split()[-1])
         self.connection = http.client.HTTPConnection(address.hostname or "", address.port)
         self.headers = {"Authorization": f"Bearer {address.query.partition('=')[2]}", "Accept": "text/html"}
 

@@ -222,7 +222,7 @@ def person_folder(data: bytes) -> None:
 )
 def ignore_rules(data: bytes) -> None:
     """Rules, and paths that they are asked for."""
-    rules = RuleStack.start((), b"").below(b"", [data])
+    rules = RuleStack(()).below(b"", [data])
     for path in (b"a", b"a" * 255, b"a/b/c.txt", b"a/" * 1000 + b"b", b"\xff[]!#\\ /x"):
         for folder in (False, True):
             rules.ignores(path, folder)

@@ -207,9 +207,8 @@ def forget(
         for each in path or ():
             documents = opened.index.at_path(each)
             require(documents, "document.missing", "this is not in the index; `quorank search find` shows paths", each)
-            for document in documents:
-                opened.forget_document(document)
-                done["documents"] += 1
+            opened.forget_documents(documents)
+            done["documents"] += len(documents)
         for text in query or ():
             done["choices"] += opened.forget_query(text)
         if learned:
@@ -294,7 +293,7 @@ def serve(
 def demo(
     persons: Annotated[int, Option(help="Number of persons, 2 to 6.")] = 3,
     documents: Annotated[int, Option(help="Documents of each person.")] = 400,
-    queries: Annotated[int, Option(help="Queries that each person searches every day; as many are held out.")] = 20,
+    queries: Annotated[int, Option(help="Queries that each person searches every day.")] = 20,
     days_alone: Annotated[int, Option(help="Days before they join.")] = 2,
     days: Annotated[int, Option(help="Days after they have joined.")] = 6,
     seed: Annotated[int, Option(help="Seed of every random draw.")] = 1,
@@ -307,9 +306,9 @@ def demo(
 ) -> None:
     """Run a demonstration with simulated persons who search alone and in a federation.
 
-    Each has notes, mail and a browser's history, searches through a real
-    page, and joins a real service on this machine. At the end the metrics of
-    their lists are printed, and all pages stay open until Ctrl-C.
+    Each has notes, searches through a real page, and joins a real service
+    on this machine. At the end the metrics of their lists are printed, and
+    all pages stay open until Ctrl-C.
     """
     import tempfile
     import time
@@ -351,20 +350,13 @@ def demo(
 
 
 def _show_demo(figures: dict[str, Any]) -> None:
-    columns = {"first": "first day", "before": "before joining", "alone": "last day, alone", "together": "together"}
-    lists, persons = {"shown": "lists shown", "held_out": "held-out queries"}, figures["persons"]
-    rows = []
-    for person in [*persons, {"name": "all", **figures["all"]}]:
-        for name, measured in lists.items():
-            cells = [f"{person[name][moment]:.3f}" for moment in columns]
-            rows.append([person["name"] if name == "shown" else "", measured, *cells])
-    print_text(table_of(("", "nDCG@10", *columns.values()), rows, "right", padding=(0, 2, 0, 0)))
-    for name, measured in lists.items():
-        learned, joining = (
-            f"{figures['all'][name][step]['mean']:+.3f} ± {figures['all'][name][step]['error']:.3f}"
-            for step in ("learned", "joining")
-        )
-        print(f"{measured}: {learned} from the first day to the last; {joining} by joining")
+    columns, persons = {"first": "first day", "alone": "last day, alone", "together": "together"}, figures["persons"]
+    rows = [[person["name"], *(f"{person[moment]:.3f}" for moment in columns)] for person in persons]
+    print_text(table_of(("nDCG@10", *columns.values()), rows, "right", padding=(0, 2, 0, 0)))
+    learned, joining = (
+        f"{figures[name]['mean']:+.3f} ± {figures[name]['error']:.3f}" for name in ("learned", "joining")
+    )
+    print(f"lists shown: {learned} from the first day to the last; {joining} by joining")
     sent = ", ".join(f"{one['name']} {one['releases']} of {one['bytes_sent']:,} bytes in all" for one in persons)
     print(f"{figures['service']['rounds']} rounds; releases: {sent}; without noise, which cannot hide a few persons")
     quick = figures["milliseconds"]

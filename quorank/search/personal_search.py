@@ -23,7 +23,7 @@ from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Floats
 from quorank.search.home import SearchHome
 from quorank.search.index import SearchCandidates, SearchIndex, SnippetPiece, UpdateReport, parse_query
-from quorank.search.ranking.choice_history import ChoiceHistory
+from quorank.search.ranking.choice_history import ChoiceHistory, StoredChoice, query_key
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
 from quorank.search.ranking.search_features import (
     BAND_NAMES,
@@ -181,8 +181,7 @@ class PersonalSearch:
     def remove(self, number: int) -> int:
         """Remove a source, its documents and their choices; return the number of documents."""
         removed = self.index.remove_source(number)
-        for document in {choice.document for choice in self.history.choices() if choice.document[0] == number}:
-            self._forget(document=document)
+        self._forget(lambda choice: choice.document[0] == number)
         return removed
 
     # searching
@@ -273,7 +272,7 @@ class PersonalSearch:
         Of a list by date only the opening is learned, of a search that is no longer remembered nothing.
         """
         with self._mutex:
-            path, shown = self.index.document(document).path, self._shown.get(token)
+            path, shown = self.index.document(document)[1].path, self._shown.get(token)
             if shown is None or document not in shown.ids[:PAGE] or document in shown.chosen:
                 return path
             shown.chosen.add(document)
@@ -311,20 +310,22 @@ class PersonalSearch:
 
     # forgetting
 
-    def forget_document(self, document: int) -> None:
-        """Erase a document from the index for good, with every choice of it."""
+    def forget_documents(self, documents: Sequence[int]) -> None:
+        """Erase documents from the index for good, with every choice of them."""
         with self._mutex:
-            stored = self.index.document(document)
-            self._forget(document=(stored.source, stored.key))
-            self.index.forget([document])
+            found = [self.index.document(number) for number in documents]
+            forgotten = {(source, document.key) for source, document in found}
+            self._forget(lambda choice: choice.document in forgotten)
+            self.index.forget(documents)
 
     def forget_query(self, text: str) -> int:
         """Erase the choices for a query; return their number."""
-        return self._forget(query=text)
+        key = query_key(text)
+        return self._forget(lambda choice: choice.query == key)
 
     def reset(self) -> int:
         """Erase all choices and restore the shipped ranker; documents stay. Return the number of choices."""
-        return self._forget(all_=True)
+        return self._forget(lambda choice: True, all_=True)
 
     def forget_all(self) -> None:
         """Erase everything: documents, sources, choices, and the device's data; call `leave` first to tell a service."""
@@ -335,11 +336,11 @@ class PersonalSearch:
             self.index.admit_forgotten()
             self.membership.erase()
 
-    def _forget(self, **which: Any) -> int:
+    def _forget(self, wanted: Callable[[StoredChoice], bool], *, all_: bool = False) -> int:
         with self._mutex:
-            names = self.history.names(**which)
+            names = self.history.names(wanted)
             self.membership.forget(names)  # first: it fails while another process runs the device
-            self.history.forget(names, all_="all_" in which)
+            self.history.forget(names, all_=all_)
             self._shown.clear()
         return len(names)
 

@@ -120,7 +120,7 @@ def test_after_forgetting_no_byte_of_text_query_or_choice_is_in_any_file(search:
     (one,) = [choice for choice in search.history.lists(10) if choice.query == query_key(text)][:1]
     row = np.ascontiguousarray(one.features[:3], dtype="<f4").tobytes()
     assert traces(bytes_of(home), "uniquetoken07xq") and row in bytes_of(home)
-    search.forget_document(page.results[0].document)
+    search.forget_documents([page.results[0].document])
     content = bytes_of(home)
     assert not traces(content, "uniquetoken07xq", query_key(text)) and row not in content
     assert [choice.query for choice in search.history.choices()] == ["violet"]

@@ -50,6 +50,11 @@ def fill(index: SearchIndex, things: Iterable[FoundDocument], source: int = 0) -
     return index.update(source or index.add_source({"kind": "folder", "path": "/people/person"}), things)
 
 
+def ids_of(index: SearchIndex, keys: Iterable[str], source: int = 1) -> list[int]:
+    """The ids of documents by their keys."""
+    return [label[0] for key in keys if (label := index.label(source, key))]
+
+
 @contextmanager
 def indexed(folder: Path, things: Iterable[FoundDocument]) -> Iterator[SearchIndex]:
     """An index of these documents."""

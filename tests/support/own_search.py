@@ -5,9 +5,10 @@ from __future__ import annotations
 import html.parser
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from starlette.testclient import TestClient
 
@@ -45,13 +46,18 @@ def browsed(address: str, title: str) -> FoundDocument:
     return FoundDocument(address, "1", address, title, "", f"roses at {address}", 1.7e9)
 
 
+def nothing_opened() -> AbstractContextManager[Any]:
+    """Pages that hand no file to the system's program."""
+    return mock.patch("quorank.search.pages.changes.open_document", return_value="")
+
+
 class OwnSearch:
     """A search over the person's notes, its application, and a browser that has the cookie."""
 
     def __init__(self, folder: Path, opened: PersonalSearch) -> None:
         self.notes, self.search = folder / "notes", opened
-        self.upkeep = Upkeep(opened, watch=False)
-        self.app = search_app(Pages(opened, self.upkeep, open_files=False), TOKEN, PORT)
+        self.upkeep = Upkeep(opened)
+        self.app = search_app(Pages(opened, self.upkeep), TOKEN, PORT)
         self.browser = self.client(accept="text/html")
         self.browser.get(f"/?token={TOKEN}")
         self.program = self.client(authorization=f"Bearer {TOKEN}")
@@ -83,17 +89,17 @@ class OwnSearch:
 @contextmanager
 def own_search(folder: Path) -> Iterator[OwnSearch]:
     """A search in a folder of its own."""
-    with PersonalSearch.open(folder / "home") as opened:
+    with PersonalSearch.open(folder / "home") as opened, nothing_opened():
         yield OwnSearch(folder, opened)
 
 
 @contextmanager
-def served_search(folder: Path, **options: Any) -> Iterator[tuple[PersonalSearch, SearchServer]]:
+def served_search(folder: Path) -> Iterator[tuple[PersonalSearch, SearchServer]]:
     """The same on a real port, with what is done in the background."""
     notes = write_notes(folder / "notes")
-    with PersonalSearch.open(folder / "home") as opened:
+    with PersonalSearch.open(folder / "home") as opened, nothing_opened():
         opened.add(FilesSource(str(notes)))
-        with SearchServer(opened, **options) as server:
+        with SearchServer(opened) as server:
             until(lambda: opened.index.count() == len(NOTES) and not server.upkeep.waiting and is_idle(opened))
             yield opened, server
 

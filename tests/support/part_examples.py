@@ -174,7 +174,7 @@ EXAMPLES: dict[str, list[Any]] = {
     ],
     "sources": [
         FilesSource(),
-        FilesSource("/people/ann/caf\uf7e9", ("*.log", "!kept.log")),
+        FilesSource("/people/ann/caf\uf7e9"),
         MailSource(),
         MailSource("/people/ann/Mail"),
         FirefoxSource(),

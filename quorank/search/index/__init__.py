@@ -2,11 +2,11 @@
 
 from quorank.search.index.candidates import ALL_WORDS, BEGINNING, EXACT, SOME_WORDS, SearchCandidates
 from quorank.search.index.query import Clause, SearchQuery, parse_query
-from quorank.search.index.search_index import SearchIndex, StoredDocument, StoredSource, UpdateReport
+from quorank.search.index.search_index import SearchIndex, StoredSource, UpdateReport
 from quorank.search.index.snippets import SnippetPiece, make_snippet
 
 __all__ = [
     "ALL_WORDS", "BEGINNING", "EXACT", "SOME_WORDS", "Clause", "SearchCandidates", "SearchIndex",
-    "SearchQuery", "SnippetPiece", "StoredDocument", "StoredSource", "UpdateReport", "make_snippet",
+    "SearchQuery", "SnippetPiece", "StoredSource", "UpdateReport", "make_snippet",
     "parse_query",
 ]  # fmt: skip

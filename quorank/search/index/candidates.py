@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.search.index.likeness import FEATURES, bm25, likeness
 from quorank.search.index.query import Clause, SearchQuery
@@ -48,7 +47,6 @@ class SearchCandidates:
 
     ids: Integers
     bands: Integers
-    scores: Doubles  # BM25 of title and body
     features: Doubles  # (documents, 16) in the order of FEATURE_NAMES
     modified: Doubles  # Unix seconds
     sources: Integers  # ids of the sources
@@ -77,14 +75,8 @@ class _Column(NamedTuple):
     title: TermPostings
 
 
-def find_candidates(reader: SegmentReader, query: SearchQuery, limit: int) -> SearchCandidates:
-    """Return the first documents of a query."""
-    require_range("limit", limit, least=1)
-    return _OneSearch(reader, query).run(limit)
-
-
-class _OneSearch:
-    """Search: bands of all rows, and the postings of its terms."""
+class CandidateSearch:
+    """Search for one query: bands of all rows, and the postings of its terms."""
 
     def __init__(self, reader: SegmentReader, query: SearchQuery) -> None:
         self.reader, self.query = reader, query
@@ -276,7 +268,6 @@ class _OneSearch:
         return SearchCandidates(
             ids=ids,
             bands=self.bands[chosen],
-            scores=scores,
             features=features,
             modified=columns["modified"][chosen],
             sources=columns["source"][chosen].astype(np.int64),

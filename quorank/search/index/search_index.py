@@ -25,7 +25,7 @@ from quorank.errors import require
 from quorank.files.documents import parse_json
 from quorank.files.private_database import PrivateDatabase
 from quorank.search.home import SearchHome
-from quorank.search.index.candidates import SearchCandidates, find_candidates
+from quorank.search.index.candidates import CandidateSearch, SearchCandidates
 from quorank.search.index.postings import TermHash
 from quorank.search.index.query import SearchQuery
 from quorank.search.index.reading import SegmentReader
@@ -71,23 +71,6 @@ class StoredSource:
     updated: float | None  # end of the last scan that finished, Unix seconds
 
 
-@dataclass(frozen=True)
-class StoredDocument:
-    """Stored document."""
-
-    id: int
-    source: int
-    key: str
-    fingerprint: str
-    path: str
-    title: str
-    name: str
-    body: str
-    modified: float
-    visits: tuple[float, ...]
-    visit_count: int
-
-
 class SearchIndex:
     """Index of the documents of a person's sources. One process writes at a time; others search meanwhile."""
 
@@ -131,7 +114,7 @@ class SearchIndex:
     def find(self, query: SearchQuery, limit: int = 200) -> SearchCandidates:
         """Return the first candidates of a query by (band, BM25, newest, id), with their features."""
         with self.reading():
-            return find_candidates(self._reader, query, limit)
+            return CandidateSearch(self._reader, query).run(limit)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -148,21 +131,22 @@ class SearchIndex:
 
     def snippet(self, id_: int, query: SearchQuery) -> tuple[SnippetPiece, ...]:
         """Return the part of a document with most terms of a query, with the matching words marked."""
-        return make_snippet(self.document(id_).body, query, self.tokeniser)
+        return make_snippet(self.document(id_)[1].body, query, self.tokeniser)
 
-    def document(self, id_: int) -> StoredDocument:
-        """Return a document.
+    def document(self, id_: int) -> tuple[int, FoundDocument]:
+        """Return the source of a document, and the document as it was found.
 
         Raises:
             BadInput: `document.missing`.
         """
-        found = self._documents("documents.id = ?", id_)
+        found = self._database.rows(
+            "SELECT source, key, fingerprint, path, title, name, body, modified, visits"
+            " FROM documents JOIN texts ON texts.id = documents.id WHERE documents.id = ?",
+            id_,
+        )
         require(found, "document.missing", f"the index has no document {id_} (any more)")
-        return found[0]
-
-    def documents(self, source: int, keys: Sequence[str]) -> list[StoredDocument]:
-        """Return the indexed documents of a source among these keys, in the order of the keys."""
-        return [found for key in keys for found in self._documents("source = ? AND key = ?", source, writable(key))]
+        (source, *columns, visits) = found[0]
+        return source, FoundDocument(*columns, tuple(np.frombuffer(visits, "<f8").tolist()))
 
     def label(self, source: int, key: str) -> tuple[int, str, str] | None:
         """Return id, title (else name) and path of a document; None for one that is not indexed."""
@@ -175,15 +159,6 @@ class SearchIndex:
     def at_path(self, path: str) -> list[int]:
         """Return the documents of a path or address; of a mailbox all messages."""
         return [id_ for (id_,) in self._database.rows("SELECT id FROM documents WHERE path = ?", writable(path))]
-
-    def _documents(self, condition: str, *values: object) -> list[StoredDocument]:
-        found = self._database.rows(
-            "SELECT documents.id, source, key, fingerprint, path, title, name, body, modified, visits, visit_count"
-            f" FROM documents JOIN texts ON texts.id = documents.id WHERE {condition}",
-            *values,
-        )
-        columns = ((*row[:-2], tuple(np.frombuffer(row[-2], "<f8").tolist()), row[-1]) for row in found)
-        return [StoredDocument(*column) for column in columns]
 
     def count(self) -> int:
         """Return the number of documents."""
@@ -277,10 +252,10 @@ class SearchIndex:
             _require_source(writer, source)
             return SourceUpdate(writer, source).run(scan, progress, stop)
 
-    def forget(self, ids: Sequence[int], *, for_good: bool = True) -> int:
+    def forget(self, ids: Sequence[int]) -> int:
         """Erase documents, so that no byte of their text stays in any file of the folder; return their number.
 
-        With `for_good`, later scans ignore them; only a keyed digest of their source and key is kept for that.
+        Later scans ignore them; only a keyed digest of their source and key is kept for that.
         """
         with self._writing() as writer:
             keys = {}
@@ -290,15 +265,14 @@ class SearchIndex:
             with writer.database.transaction():
                 execute = writer.database.database.execute
                 for source, key in keys.values():
-                    if for_good:
-                        execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (writer.digest_of(source, key),))
+                    execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (writer.digest_of(source, key),))
                     execute("DELETE FROM skipped WHERE source = ? AND key = ?", (source, key))
             writer.remove([*keys])
             writer.erase()
         return len(keys)
 
     def admit_forgotten(self) -> int:
-        """Admit documents that were forgotten for good with the next scan; return their number."""
+        """Admit forgotten documents with the next scan; return their number."""
         with self._writing() as writer, writer.database.transaction():
             return int(writer.database.database.execute("DELETE FROM forgotten").rowcount)
 

@@ -52,7 +52,7 @@ CREATE TABLE sources (id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, 
 CREATE TABLE documents (
     id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL REFERENCES sources (id), key TEXT NOT NULL,
     fingerprint TEXT NOT NULL, version INTEGER NOT NULL, path TEXT NOT NULL, title TEXT NOT NULL, name TEXT NOT NULL,
-    modified REAL NOT NULL, visits BLOB NOT NULL, visit_count INTEGER NOT NULL, name_key TEXT NOT NULL,
+    modified REAL NOT NULL, visits BLOB NOT NULL, name_key TEXT NOT NULL,
     stem_key TEXT NOT NULL, title_key TEXT NOT NULL, UNIQUE (source, key)
 );
 CREATE INDEX documents_by_name ON documents (name_key);
@@ -163,7 +163,7 @@ class IndexWriter:
             entry = _Entry.of(id_, version, source, modified, name, title, body)
             row = {
                 "version": version, "fingerprint": writable(found.fingerprint), "path": writable(found.path),
-                "title": title, "name": name, "modified": modified, "visit_count": found.visit_count,
+                "title": title, "name": name, "modified": modified,
                 "visits": np.array(found.visits, dtype="<f8").tobytes(),
                 **dict(zip(("name_key", "stem_key", "title_key"), entry.keys(name), strict=True)),
             }  # fmt: skip

@@ -11,8 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -21,10 +19,8 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from quorank.errors import BadInput, first_line, require
-from quorank.files.atomic import expand_home, write_whole
 from quorank.files.codec import Length, Range, decode
 from quorank.files.documents import parse_json
-from quorank.files.private_database import wipe
 from quorank.search.index.query import LONGEST_QUERY
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
@@ -48,10 +44,9 @@ MESSAGES = {
     "removed": "Removed, and its documents are erased from the index. Your own files are unchanged.",
     "reading": "Reading it again.",
 }
-MOST_BYTES = 4 << 20
-"""Maximum size of a body; an invitation is the longest."""
+MOST_BYTES = 1 << 16
+"""Maximum size of a body."""
 MOST_FIELDS = 50
-PASTED = "pasted-invitation.json"
 _WEB = re.compile(r"https?://[^\s\x00-\x1f\"<>\\^`{|}]+", re.IGNORECASE)
 RUN_BY_OPENING = frozenset((
     ".app", ".appimage", ".bat", ".cmd", ".com", ".command", ".cpl", ".desktop", ".exe", ".hta", ".jar", ".jse", ".lnk",
@@ -67,7 +62,6 @@ class Pages(NamedTuple):
 
     search: PersonalSearch
     upkeep: Upkeep
-    open_files: bool = True
 
 
 class Change(Protocol):
@@ -94,7 +88,7 @@ class Open(Choose):
     def apply(self, pages: Pages) -> Outcome:
         path, sentence = pages.search.choose(self.token, self.document), ""
         pages.upkeep.contact_soon()
-        if web_address(path) is None and pages.open_files:
+        if web_address(path) is None:
             sentence = open_document(pages.search, self.document)
         return {"sentence": sentence}, "opened" if sentence else ""
 
@@ -118,7 +112,7 @@ class Forget:
             return {"choices": pages.search.forget_query(self.query)}, "query"
         if self.document is not None:
             with pages.upkeep.writing():
-                pages.search.forget_document(self.document)
+                pages.search.forget_documents([self.document])
             return {"documents": 1}, "forgotten"
         _require_sure(self.sure)
         with pages.upkeep.writing():
@@ -140,15 +134,12 @@ class Reset:
 
 @dataclass(frozen=True)
 class Join:
-    """Acceptance of an invitation, from a file or pasted."""
+    """Acceptance of an invitation."""
 
     invitation: Annotated[str, Length(4096)] = ""  # path of the file
-    text: str = ""
 
     def apply(self, pages: Pages) -> Outcome:
-        path = _checked_path(self.invitation) if not self.text.strip() else ""
-        with _pasted(pages, self.text) if not path else nullcontext(expand_home(path)) as file:
-            found = pages.search.membership.join(file)
+        found = pages.search.membership.join(_checked_path(self.invitation))
         pages.upkeep.contact_soon()
         return found, "joined"
 
@@ -260,17 +251,6 @@ def _checked_path(text: str) -> str:
     return path
 
 
-@contextmanager
-def _pasted(pages: Pages, text: str) -> Iterator[Path]:
-    """Write a pasted invitation to a private file, which is overwritten and deleted afterwards: it contains a code."""
-    path = pages.search.home.folder / PASTED
-    write_whole(path, text, private=True)
-    try:
-        yield path
-    finally:
-        wipe([path])
-
-
 # ---------------------------------------------------------------- opening of documents: by their numbers in the index
 
 
@@ -281,13 +261,13 @@ def web_address(path: str) -> str | None:
 
 def local_file(search: PersonalSearch, document: int) -> Path:
     """Return the file of a document, which must exist and lie in its source."""
-    stored = search.index.document(document)
-    path = Path(opened_path(stored.path))
+    source, found = search.index.document(document)
+    path = Path(opened_path(found.path))
     require(path.is_absolute(), "document.no-file", "this document is not a file, and its address cannot be opened")
     gone = "this file no longer exists; the next scan removes it from the index"
     try:
         require(path.exists(), "document.gone", gone)
-        inside = search.source(stored.source).holds(path)
+        inside = search.source(source).holds(path)
     except OSError:
         raise BadInput("document.gone", gone) from None
     require(inside, "document.outside", "this path leads out of its source; it is not opened")

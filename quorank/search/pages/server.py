@@ -31,20 +31,14 @@ class SearchServer:
     Args:
         search: An open search.
         port: Loopback port; 0 takes any.
-        open_files: A click opens a file with the system's program.
         say: Called with messages for the person.
     """
 
     def __init__(
-        self,
-        search: PersonalSearch,
-        port: int = 0,
-        open_files: bool = True,
-        *,
-        say: Callable[[str], object] = lambda sentence: None,
+        self, search: PersonalSearch, port: int = 0, *, say: Callable[[str], object] = lambda sentence: None
     ) -> None:
         self.upkeep, self._stack, self._port = Upkeep(search, say=say), ExitStack(), port
-        self._pages = Pages(search, self.upkeep, open_files)
+        self._pages = Pages(search, self.upkeep)
         self.token, self.port = page_token(search.home), 0
 
     def start(self) -> Self:

@@ -47,14 +47,11 @@ class Upkeep:
 
     Args:
         search: An open search.
-        watch: Scan sources when they change.
         say: Called with messages for the person.
     """
 
-    def __init__(
-        self, search: PersonalSearch, *, watch: bool = True, say: Callable[[str], object] = lambda _: None
-    ) -> None:
-        self._search, self._watch, self._say = search, watch, say
+    def __init__(self, search: PersonalSearch, *, say: Callable[[str], object] = lambda _: None) -> None:
+        self._search, self._say = search, say
         self._turn = Condition()
         self._queue: list[int] = []
         self._others, self._busy, self._stopping = 0, False, False
@@ -69,7 +66,7 @@ class Upkeep:
         """Scan all sources once, then whenever they change."""
         for stored in self._search.index.sources():
             self.scan_soon(stored.id)
-        works = [self._scan_sources, self._contact_service, *([self._watch_sources] if self._watch else [])]
+        works = (self._scan_sources, self._contact_service, self._watch_sources)
         self._threads = [Thread(target=work, daemon=True, name=work.__name__) for work in works]
         for thread in self._threads:
             thread.start()

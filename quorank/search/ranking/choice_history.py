@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -158,10 +158,9 @@ class ChoiceHistory:
 
     # forgetting
 
-    def names(self, *, document: Document | None = None, query: str | None = None, all_: bool = False) -> list[str]:
-        """Return the names of the choices of a document, for a query, or of all."""
-        key = None if query is None else query_key(query)
-        return [name for choice, name in self._loaded() if all_ or choice.document == document or choice.query == key]
+    def names(self, wanted: Callable[[StoredChoice], bool]) -> list[str]:
+        """Return the names of the wanted choices."""
+        return [name for choice, name in self._loaded() if wanted(choice)]
 
     def forget(self, names: Sequence[str], *, all_: bool = False) -> None:
         """Erase choices by their names; with `all_` also the shared ranker and all trials."""
@@ -222,6 +221,6 @@ class ChoiceHistory:
         ]
 
     def drop_shared(self) -> None:
-        """Go back to the shipped ranker."""
+        """Restore the shipped ranker."""
         with self._writing() as database:
             database.execute(_DROP_RANKERS)

@@ -5,8 +5,7 @@
 over the newest choices, with choices for the same query counting as one; X are the features of the documents shown in
 the same band. A choice at rank r weighs w = 1/max(p_r, clip), p_r = (1/r)^power: a choice at a rank that few people
 look at carries more information (Joachims et al. 2017, "Unbiased learning-to-rank with biased feedback"). No list is
-shuffled. The minimum is computed by Newton's method from the choices themselves, so a forgotten choice leaves no
-trace.
+shuffled. The minimum is computed from the choices themselves, so a forgotten choice leaves no trace.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
-from quorank.kernels.arrays import Booleans, Doubles, Floats
+from quorank.kernels.arrays import Doubles, Floats
 
-STEPS = 20
 ENOUGH = 1e-7
 """Largest gradient at the minimum."""
 
@@ -70,39 +69,18 @@ class PersonalFit:
         chosen = x[np.arange(len(kept)), [one.chosen for one in kept]]
         repeats = Counter(one.query for one in kept)
         weights = np.array([self.weight(one.rank) / repeats[one.query] for one in kept])
-        value = self._value(theta, shared, x, mask, chosen, weights)
-        for _ in range(STEPS):
-            p = _softmax(x @ theta, mask)
-            mean = np.einsum("ld,ldn->ln", p, x)
-            gradient = weights @ (mean - chosen) + self.penalty * (theta - shared)
-            if np.abs(gradient).max() < ENOUGH:
-                break
-            spread = np.einsum("ld,ldn,ldm->nm", p * weights[:, None], x, x) - (mean * weights[:, None]).T @ mean
-            step = np.linalg.solve(spread + self.penalty * np.eye(n), gradient)
-            length = 1.0
-            while length > ENOUGH:
-                tried = theta - length * step
-                found = self._value(tried, shared, x, mask, chosen, weights)
-                if found <= value:
-                    theta, value = tried, found
-                    break
-                length /= 2.0
-        return theta
 
-    def _value(
-        self, theta: Doubles, shared: Doubles, x: Doubles, mask: Booleans, chosen: Doubles, weights: Doubles
-    ) -> float:
-        scores = np.where(mask, x @ theta, -np.inf)
-        top = scores.max(axis=1)
-        loss = top + np.log(np.exp(scores - top[:, None]).sum(axis=1)) - chosen @ theta
-        away = theta - shared
-        return float(weights @ loss + 0.5 * self.penalty * (away @ away))
+        def loss(theta: Doubles) -> tuple[float, Doubles]:
+            """Return the value of the objective and its gradient."""
+            scores, away = np.where(mask, x @ theta, -np.inf), theta - shared
+            mass = logsumexp(scores, axis=1)
+            mean = np.einsum("ld,ldn->ln", np.exp(scores - mass[:, None]), x)
+            value = weights @ (mass - chosen @ theta) + 0.5 * self.penalty * (away @ away)
+            return float(value), weights @ (mean - chosen) + self.penalty * away
 
+        from scipy.optimize import minimize  # takes 0.1 s to import, which a search without choices need not wait for
 
-def _softmax(scores: Doubles, mask: Booleans) -> Doubles:
-    exact = np.where(mask, scores, -np.inf)
-    mass = np.exp(exact - exact.max(axis=1, keepdims=True))
-    return np.asarray(mass / mass.sum(axis=1, keepdims=True))
+        return np.asarray(minimize(loss, theta, jac=True, options={"gtol": ENOUGH}).x)
 
 
 class RankerTrial(NamedTuple):

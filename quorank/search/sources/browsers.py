@@ -179,7 +179,7 @@ def _scanned(page: BrowsedPage, host: str, path: str, known: Mapping[str, str]) 
     title = " ".join(page.title.split()) or readable
     name, body = f"{host} {last}".strip(), f"{page.text}\n{readable}".strip()
     title, name, body = map(plain_text, (title, name, body))
-    return FoundDocument(key, fingerprint, key, title, name, body, modified, page.visits, page.visit_count)
+    return FoundDocument(key, fingerprint, key, title, name, body, modified, page.visits)
 
 
 def _browsed_pages(history: BrowserHistory) -> Iterable[BrowsedPage]:
@@ -191,13 +191,12 @@ def _browsed_pages(history: BrowserHistory) -> Iterable[BrowsedPage]:
         if not found.hidden:
             page = numbers[found.number] = pages.setdefault(found.address, BrowsedPage(found.address))
             page.title, page.text = found.title[:MOST_TEXT], found.description[:MOST_TEXT]
-            page.visit_count = max(0, min(found.visit_count, 1 << 40))
+            page.visit_count = found.visit_count
     for number, moment, _ in history.visits:
         times.setdefault(number, []).append(moment)
     for number in numbers.keys() & times.keys():
         page = numbers[number]
         page.visits = tuple(sorted((*page.visits, *times[number]), reverse=True)[:MOST_VISITS])
-        page.visit_count = max(page.visit_count, len(page.visits))
     for mark in history.bookmarks:
         if isinstance(mark.page, int):
             known = numbers.get(mark.page)

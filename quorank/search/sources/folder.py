@@ -61,22 +61,20 @@ class FilesSource(PathSource):
 
     Args:
         path: The folder.
-        ignore: Rules as in `.gitignore` that precede those of all files.
 
-    >>> FilesSource("/people/ann/Documents", ignore=("*.log",)).name
+    >>> FilesSource("/people/ann/Documents").name
     '/people/ann/Documents'
     """
 
     kind: ClassVar[str] = "folder"
 
     path: str = "~/Documents"
-    ignore: tuple[str, ...] = ()
 
     def concerns(self, path: Path) -> bool:
-        """Return whether the source's own and the default rules admit a changed path."""
+        """Return whether the default rules admit a changed path."""
         if path.name in IGNORE_FILES:
             return True
-        parts, rules = Path(os.path.relpath(path, self.place)).parts, RuleStack.start(self.ignore)
+        parts, rules = Path(os.path.relpath(path, self.place)).parts, RuleStack.default()
         names = [os.fsencode(part) for part in parts]
         return not any(rules.ignores(b"/".join(names[: n + 1]), n < len(names) - 1) for n in range(len(names)))
 
@@ -87,7 +85,7 @@ class FilesSource(PathSource):
             yield SkippedDocument("", "folder.missing", sentence)
             yield from unchanged_below(known)
             return
-        waiting = [_Folder(str(self.place), b"", "", RuleStack.start(self.ignore))]
+        waiting = [_Folder(str(self.place), b"", "", RuleStack.default())]
         with PdfProcess() as pdf:
             while waiting:
                 inner: list[_Folder] = []

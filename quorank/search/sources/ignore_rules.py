@@ -116,21 +116,19 @@ class IgnoreRules:
 
 
 class RuleStack(NamedTuple):
-    """Rules in force in a folder: of its own files, of the folders above, and of the source."""
+    """Rules in force in a folder: of its own files, of the folders above, and the default ones."""
 
     levels: tuple[tuple[int, IgnoreRules], ...]  # (length of the path to the folder of the rules, rules), nearest first
 
     @classmethod
-    def start(cls, own: Iterable[str] = (), defaults: bytes = DEFAULT_RULES) -> RuleStack:
-        """Return the rules of a whole source: its `own` precede all files, the defaults follow them."""
-        text = "\n".join(own).encode("utf-8", "surrogateescape")
-        return cls(tuple((0, rules) for rules in (_parsed(text), _parsed(defaults))))
+    def default(cls) -> RuleStack:
+        """Return the default rules, which all files precede."""
+        return cls(((0, _parsed(DEFAULT_RULES)),))
 
     def below(self, folder: bytes, contents: Iterable[bytes]) -> RuleStack:
         """Return the rules in a folder (its path ends with a slash, or is empty) with the contents of its rule files."""
         found = [(len(folder), rules) for content in contents if (rules := _parsed(content))]
-        first, *others = self.levels
-        return RuleStack((first, *reversed(found), *others)) if found else self
+        return RuleStack((*reversed(found), *self.levels))
 
     def ignores(self, path: bytes, folder: bool) -> bool:
         """Return whether a path below the source is ignored."""

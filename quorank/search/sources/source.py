@@ -45,7 +45,6 @@ class FoundDocument:
     body: str  # plain text, cut at a limit
     modified: float  # Unix seconds
     visits: tuple[float, ...] = ()  # times of visits, newest first, at most MOST_VISITS
-    visit_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from indexed_things import TOKENISER, faults, fill, indexed, made_up_things, thing
+from indexed_things import TOKENISER, faults, fill, ids_of, indexed, made_up_things, thing
 
 from quorank.search.index import SearchIndex, parse_query, search_index
 from quorank.search.index.postings import TermHash
@@ -72,8 +72,7 @@ def test_no_byte_is_left_where_pages_were_divided_and_joined(tmp_path: Path) -> 
                 del things[number]
             fill(index, things.values())
             forgotten = random.permutation([*things])[:40].tolist()
-            stored = index.documents(1, [things.pop(number).key for number in forgotten])
-            assert index.forget([document.id for document in stored]) == 40
+            assert index.forget(ids_of(index, [things.pop(number).key for number in forgotten])) == 40
             content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
             assert {int(number) for number in re.findall(rb"[qz]z(\d{6})", content)} <= {*things}
 
@@ -87,8 +86,7 @@ def small(number: int, words: int) -> FoundDocument:
 def test_what_changed_and_what_went_away_is_forgotten_with_the_next_erasure(tmp_path: Path) -> None:
     with indexed(tmp_path, [secret(0), secret(1), thing("x", "plain")]) as index:
         fill(index, [thing(secret(0).key, "harmless", name="harmless"), thing("x", "plain")])
-        (document,) = index.documents(1, [secret(0).key])
-        index.forget([document.id])
+        index.forget(ids_of(index, [secret(0).key]))
         assert_nothing_left(tmp_path, 0)
         assert_nothing_left(tmp_path, 1)
 
@@ -97,8 +95,8 @@ def test_what_was_forgotten_does_not_come_back_unless_it_is_admitted(tmp_path: P
     with indexed(
         tmp_path, [secret(0), SkippedDocument(secret(0).key, "file.cut", "was cut"), thing("x", "plain")]
     ) as index:
-        (document,) = index.documents(1, [secret(0).key])
-        assert index.forget([document.id, document.id, 999]) == 1
+        (document,) = ids_of(index, [secret(0).key])
+        assert index.forget([document, document, 999]) == 1
         assert_nothing_left(tmp_path, 0)
         assert fill(index, [secret(0), thing("x", "plain")]).added == 0
         assert_nothing_left(tmp_path, 0)

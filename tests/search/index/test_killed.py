@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from indexed_things import faults, fill, made_up_things, thing
+from indexed_things import faults, fill, ids_of, made_up_things, thing
 
 from quorank.search.index import SearchIndex, parse_query, search_index
 
@@ -28,8 +28,7 @@ def changes(folder: Path) -> None:
         index.admit_forgotten()
         fill(index, BEFORE)
         fill(index, AFTER)
-        source = index.sources()[0].id
-        index.forget([document.id for document in index.documents(source, [one.key for one in AFTER[:30]])])
+        index.forget(ids_of(index, [one.key for one in AFTER[:30]]))
 
 
 def in_a_child(work: Callable[[], None]) -> int:
@@ -74,8 +73,7 @@ def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def contents(index: SearchIndex) -> list[object]:
     """Everything but ids, which an interrupted index may have given to others."""
     source = index.sources()[0].id
-    stored = [index.documents(source, [key])[0] for key in sorted(index.known(source))]
-    documents = [(one.key, one.fingerprint, one.title, one.name, one.body, one.modified) for one in stored]
+    documents = [index.document(id_) for id_ in ids_of(index, sorted(index.known(source)))]
     found: list[object] = []
     for query in QUERIES:
         candidates = index.find(parse_query(query), 1000)

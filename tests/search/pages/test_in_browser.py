@@ -39,7 +39,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory):
-    with served_search(tmp_path_factory.mktemp("own"), open_files=False) as found:
+    with served_search(tmp_path_factory.mktemp("own")) as found:
         search, _ = found
         number = search.index.add_source({"kind": "firefox", "path": "/nowhere"}, "Firefox")
         things = [browsed("https://roses.example/", "Roses of the web"), browsed("javascript:window.broken=1", "Roses")]
@@ -159,9 +159,7 @@ def test_the_pages_fit_and_can_be_read(chromium: Chromium, own: Any, width: int,
         beyond = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
         assert chromium.value(f"{beyond} && !e.closest('.scroll') && !e.closest('.hidden')).length") == 0
         assert json.loads(chromium.value(CONTRASTS)) == [], path
-        unnamed = (
-            "[...document.querySelectorAll('input:not([type=hidden]), textarea')].filter(e => !e.labels.length).length"
-        )
+        unnamed = "[...document.querySelectorAll('input:not([type=hidden])')].filter(e => !e.labels.length).length"
         assert chromium.value(unnamed) == 0
         image = Image.open(io.BytesIO(chromium.picture())).convert("RGB")
         assert image.width == width and image.getpixel((2, 2)) == ground
@@ -285,7 +283,7 @@ def join(chromium: Chromium, server: Any, service: RealService, folder: Path) ->
 
 def test_a_click_ends_in_a_round_of_a_real_service(chromium: Chromium, service: RealService, tmp_path: Path) -> None:
     """The person joins, agrees, clicks; the round ends, the release is in the log, the ranker comes; they withdraw."""
-    with served_search(tmp_path, open_files=False) as (search, server):
+    with served_search(tmp_path) as (search, server):
         join(chromium, server, service, tmp_path)
         chromium.open(server.address, width=1200)
         for query, name in (("roses", "money/budget.txt"), ("garden", "travel.html")):

@@ -104,12 +104,9 @@ def test_trials_of_received_rankers(own: OwnSearch) -> None:
     assert "3 of 4 received" not in learned(own).text and "2 of 4 received" in learned(own).text
 
 
-@pytest.mark.parametrize("pasted", [False, True])
-def test_joining_agrees_to_nothing_and_sends_nothing(own: OwnSearch, tmp_path: Path, pasted: bool) -> None:
+def test_joining_agrees_to_nothing_and_sends_nothing(own: OwnSearch, tmp_path: Path) -> None:
     path = invitation(tmp_path)
-    fields = {"text": path.read_text()} if pasted else {"invitation": str(path)}
-    assert submit(own, "join", **fields).headers["location"] == "/learned?done=joined"
-    assert not [file for file in own.search.home.folder.rglob("*") if "pasted" in file.name]
+    assert submit(own, "join", invitation=str(path)).headers["location"] == "/learned?done=joined"
     page = learned(own)
     assert "Paused" in page.text and "in roses at https://127.0.0.1:9" in page.text
     assert page.all("button", role="switch")[0]["aria-checked"] == "false"
@@ -148,7 +145,7 @@ def test_what_the_whole_run_may_spend_is_said_before_anything_is_sent(own: OwnSe
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"invitation": "/nowhere/x.json"}, {"text": "{"}, {"invitation": "a\0b"}, {"invitation": "x" * 5000}]
+    "fields", [{}, {"invitation": "/nowhere/x.json"}, {"invitation": "a\0b"}, {"invitation": "x" * 5000}]
 )
 def test_a_bad_invitation_is_a_sentence_on_the_page(own: OwnSearch, fields: dict[str, str]) -> None:
     answer = submit(own, "join", **fields)

@@ -87,7 +87,7 @@ def test_progress_and_problems_are_shown(own: OwnSearch) -> None:
 
 @pytest.mark.slow
 def test_sources_are_read_at_the_start_and_when_they_change(tmp_path: Path) -> None:
-    with served_search(tmp_path, open_files=False) as (search, _):
+    with served_search(tmp_path) as (search, _):
         time.sleep(0.5)  # until the system watches
         (tmp_path / "notes" / "new.txt").write_text("camellias")
         until(lambda: search.find("camellias").found == 1)
@@ -117,7 +117,7 @@ def test_a_reading_makes_way_for_who_writes_and_goes_on(tmp_path: Path, monkeypa
     monkeypatch.setattr(FilesSource, "scan", lambda self, known: scan(known))
     with PersonalSearch.open(tmp_path / "home") as search:
         number = search.add(FilesSource(str(write_notes(tmp_path / "notes"))))
-        upkeep = Upkeep(search, watch=False)
+        upkeep = Upkeep(search)
         upkeep.start()
         try:
             assert scan.begun.wait(10.0)
@@ -142,7 +142,7 @@ def test_an_index_that_another_process_writes_to_is_read_later(tmp_path: Path, m
     monkeypatch.setattr("quorank.search.pages.upkeep.AGAIN", 0.1)
     with PersonalSearch.open(tmp_path / "home") as search:
         number = search.add(FilesSource(str(write_notes(tmp_path / "notes"))))
-        upkeep = Upkeep(search, watch=False)
+        upkeep = Upkeep(search)
         with search.home.writing():
             upkeep.start()
             until(lambda: number in upkeep.problems)
@@ -153,7 +153,7 @@ def test_an_index_that_another_process_writes_to_is_read_later(tmp_path: Path, m
 @pytest.mark.slow
 def test_closing_ends_all_of_it(tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    with served_search(tmp_path, open_files=False) as (_, server):
+    with served_search(tmp_path) as (_, server):
         began = time.monotonic()
         server.close()
         assert time.monotonic() - began < 5.0

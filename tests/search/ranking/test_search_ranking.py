@@ -35,7 +35,6 @@ def found(bands: list[int], **columns: object) -> SearchCandidates:
     values: dict[str, object] = {
         "ids": np.arange(1, n + 1),
         "bands": np.array(bands),
-        "scores": random.random(n),
         "features": random.random((n, 16)) * 30,
         "modified": np.full(n, TODAY - 60 * DAY),
         "sources": np.ones(n, dtype=np.int64),

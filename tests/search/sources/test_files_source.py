@@ -19,8 +19,8 @@ from quorank.search.sources.file_names import opened_path
 from quorank.search.sources.folder import TICK
 
 
-def scan(path: Path | str, known: dict[str, str] | None = None, **fields: object) -> list[Scanned]:
-    return list(FilesSource(str(path), **fields).scan(known or {}))  # type: ignore[arg-type]
+def scan(path: Path | str, known: dict[str, str] | None = None) -> list[Scanned]:
+    return list(FilesSource(str(path)).scan(known or {}))
 
 
 def found(scanned: list[Scanned]) -> dict[str, FoundDocument]:
@@ -166,15 +166,7 @@ def test_pipes_sockets_and_devices_are_not_opened(tmp_path: Path) -> None:
 
 
 def test_ignored_files_are_not_found_and_ignored_folders_not_entered(tmp_path: Path) -> None:
-    for path in (
-        "keep.txt",
-        "drop.log",
-        ".hidden/a.txt",
-        "node_modules/x/index.js",
-        "sub/drop.txt",
-        "sub/keep.log",
-        "own/secret.txt",
-    ):
+    for path in ("keep.txt", "drop.log", ".hidden/a.txt", "node_modules/x/index.js", "sub/drop.txt", "sub/keep.log"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("text")
     (tmp_path / ".gitignore").write_text("*.log\n")
@@ -182,11 +174,11 @@ def test_ignored_files_are_not_found_and_ignored_folders_not_entered(tmp_path: P
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "CACHEDIR.TAG").write_text("Signature: 8a477f597d28d172789f06886806bc55\n")
     (tmp_path / "saved" / "page.txt").write_text("text")
-    scanned = scan(tmp_path, ignore=("secret*",))
+    scanned = scan(tmp_path)
     assert set(found(scanned)) == {"keep.txt", "sub/keep.log"} and skipped(scanned) == {}
-    source = FilesSource(str(tmp_path), ignore=("secret*",))
+    source = FilesSource(str(tmp_path))
     assert source.concerns(tmp_path / "sub" / "a.txt") and source.concerns(tmp_path / "sub" / ".gitignore")
-    assert not source.concerns(tmp_path / ".git" / "index") and not source.concerns(tmp_path / "own" / "secret.txt")
+    assert not source.concerns(tmp_path / ".git" / "index")
 
 
 def test_what_vanishes_or_changes_during_a_scan(tmp_path: Path) -> None:

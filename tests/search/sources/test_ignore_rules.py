@@ -63,7 +63,7 @@ def judge(root: Path) -> dict[bytes, bool]:
                 if entry.is_dir():
                     walk(Path(entry.path), below + name + b"/", rules, found[below + name])
 
-    walk(root, b"", RuleStack.start((), b""), False)
+    walk(root, b"", RuleStack(()), False)
     return found
 
 
@@ -118,17 +118,15 @@ def test_no_file_of_rules_takes_long_to_read(rule: bytes) -> None:
 
 
 def test_the_usual_rules_leave_out_what_nobody_searches() -> None:
-    rules = RuleStack.start()
+    rules = RuleStack.default()
     ignored = [".git/", ".cache/", "node_modules/", "__pycache__/", ".bashrc", "a.pyc", "letter.txt~", "Cache/"]
     for path in (*ignored, "letter.txt", "cache.md", "node_modules", "main.py", "photos/"):
         assert rules.ignores(f"deep/down/{path.rstrip('/')}".encode(), path.endswith("/")) == (path in ignored), path
 
 
-def test_a_person_s_rules_go_before_files_and_files_before_the_usual_ones() -> None:
-    rules = RuleStack.start(["!kept.log", "secret*"]).below(b"", [b"*.log\n!.notes\n!secret.txt\n"])
-    assert not rules.ignores(b"a/kept.log", False)
+def test_files_of_rules_go_before_the_usual_ones_and_near_ones_before_others() -> None:
+    rules = RuleStack.default().below(b"", [b"*.log\n!.notes\n"])
     assert rules.ignores(b"a/other.log", False)
-    assert rules.ignores(b"secret.txt", False)
     assert not rules.ignores(b".notes", True)
     assert rules.ignores(b".other", True)
     nearer = rules.below(b"a/", [b"!other.log\n"])

@@ -100,7 +100,8 @@ def test_a_folder_with_pdf_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pypdf.py").write_text("raise SystemExit  # of whoever stands in this folder")
-    source = FilesSource(str(tmp_path), ignore=("pypdf.py",))
+    (tmp_path / ".ignore").write_text("pypdf.py")
+    source = FilesSource(str(tmp_path))
     scanned = list(source.scan({}))
     documents = {item.key: item for item in scanned if isinstance(item, FoundDocument)}
     assert {key: (found.title, found.body) for key, found in documents.items()} == {
