@@ -87,7 +87,7 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
     What is returned measures for so many seconds a contender, and gives the figures of all that it has measured so far:
     on a shared machine what memory gives changes from minute to minute, and the best time is kept.
     """
-    collection = load(WORKLOADS[name])
+    collection = load(WORKLOADS[name]).resident()
     data = collection.train
     users, theta = Cascade("perfect"), _trained(collection)
     federation = Federation(clients=1000 if name == "mslr" else 2000, interactions=4)
@@ -218,7 +218,7 @@ def _trained(collection: Collection) -> Doubles:
 
 def by_clients(say: Say) -> dict[str, Any]:
     """Time per interaction and memory from 10 to 100,000 clients (generated MQ2007-like lists, B = 4, one thread)."""
-    collection = load(WORKLOADS["mq2007"])
+    collection = load(WORKLOADS["mq2007"]).resident()
     theta = _trained(collection)
     figures = {}
     for clients in (10, 100, 1_000, 10_000, 100_000):

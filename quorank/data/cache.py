@@ -1,4 +1,4 @@
-"""Cache of parsed and generated data in the user's cache directory: Arrow files.
+"""Cache of parsed and generated data in the user's cache directory: Arrow files that are mapped into memory.
 
 An entry is named by the digest of a file's path, size, modification and change time and inode, so that a changed file
 misses. A file that changed in the last two seconds is not cached, since another change could have the same time.
@@ -7,12 +7,14 @@ misses. A file that changed in the last two seconds is not cached, since another
 from __future__ import annotations
 
 import hashlib
+import mmap
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.data import synthetic
 from quorank.data.letor.reader import READER_VERSION, read_letor
@@ -56,35 +58,44 @@ def load_generated(name: str, queries: int | None, seed: int, normalize: str) ->
 
 
 def _read(file: Path) -> RankingData | None:
-    """Read the data of an intact entry, or return None."""
+    """Map the data of an intact entry, or return None."""
     import pyarrow as pa
 
     try:
-        with pa.memory_map(str(file)) as source:
-            table = pa.ipc.open_file(source).read_all()
-            table.validate(full=True)
-            if table.schema.metadata[b"quorank"] != str(FORMAT_VERSION).encode():
-                return None
-            features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
-            data = RankingData(
-                np.array(features.values).reshape(len(table), features.type.list_size),
-                np.array(table.column("label").chunk(0)),
-                np.concatenate(([0], np.flatnonzero(np.diff(queries.indices)) + 1, [len(table)])).astype(np.int64),
-                int(table.schema.metadata[b"n_features"]),
-                _copied(queries.dictionary),
-                _copied(table.column("document").chunk(0)) if "document" in table.column_names else None,
-            )
-        # compiled code relies on this
-        return data if data.padded.shape[1] == stride_of(data.n_features) > 0 and data.labels.min() >= 0 else None
+        with file.open("rb") as handle:
+            # copy on write: the arrays are writable like parsed ones, and the file stays as it is
+            mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+        whole = pa.py_buffer(mapped)
+        # a thread of Arrow that frees a Python buffer while the interpreter ends aborts the process
+        options = pa.ipc.IpcReadOptions(use_threads=False)
+        table = pa.ipc.open_file(pa.BufferReader(whole), options=options).read_all()
+        table.validate(full=True)
+        if (table.schema.metadata or {}).get(b"quorank") != str(FORMAT_VERSION).encode():
+            return None
+        features, queries = table.column("features").chunk(0), table.column("query").chunk(0)
+        rows, stride = len(table), features.type.list_size
+
+        def view(array: Any, kind: Any, count: int) -> npt.NDArray[Any]:
+            return np.frombuffer(mapped, kind, count, array.buffers()[1].address - whole.address)
+
+        n_features, labels = int(table.schema.metadata[b"n_features"]), table.column("label").chunk(0)
+        kinds = (features.type.value_type, labels.type, queries.type.index_type)
+        # compiled code relies on all of this
+        intact = kinds == (pa.float32(), pa.int8(), pa.int32()) and rows > 0 and stride == stride_of(n_features) > 0
+        intact = intact and not any(column.null_count for column in (features, features.values, labels, queries))
+        if not intact or np.min(view(labels, np.int8, rows)) < 0:
+            return None
+        changes = np.flatnonzero(np.diff(queries.indices.to_numpy())) + 1
+        return RankingData(
+            view(features.values, np.float32, rows * stride).reshape(rows, stride),
+            view(labels, np.int8, rows),
+            np.concatenate(([0], changes, [rows])).astype(np.int64),
+            n_features,
+            Strings(queries.dictionary),
+            Strings(table.column("document").chunk(0)) if "document" in table.column_names else None,
+        )
     except Exception:  # a damaged entry of any kind is replaced
         return None
-
-
-def _copied(strings: Any) -> Strings:
-    """Return strings in memory of their own, since the file is closed."""
-    import pyarrow as pa
-
-    return Strings(pa.concat_arrays([strings, strings[:0]]))
 
 
 def _write(file: Path, data: RankingData) -> None:

@@ -115,6 +115,14 @@ class RankingData:
         """Highest label."""
         return int(self.labels.max(initial=0))
 
+    def resident(self) -> RankingData:
+        """Return the same data with its features in the process's own memory.
+
+        A cache file is mapped in small pages, and lists drawn at random cost a page walk each: copying them once pays
+        for itself within the first rounds.
+        """
+        return self if self.padded.flags.owndata else replace(self, padded=np.array(self.padded))
+
     def with_features(self, features: npt.ArrayLike) -> RankingData:
         """Return the same lists with other (rows, n) features."""
         dense = np.asarray(features, dtype=np.float32)
@@ -176,6 +184,10 @@ class Collection:
         """Return the same collection with each split changed."""
         validation = None if self.validation is None else change(self.validation)
         return replace(self, train=change(self.train), test=change(self.test), validation=validation)
+
+    def resident(self) -> Collection:
+        """Return the same collection in the process's own memory (see `RankingData.resident`)."""
+        return replace(self, train=self.train.resident(), test=self.test.resident())
 
     @property
     def grades(self) -> int:

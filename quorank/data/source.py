@@ -153,7 +153,7 @@ def normalised_arrays(collection: Collection, source: DataSource) -> Collection:
     named = replace(collection, name=source.source)
     if source.normalize.kind == WithinQuery.kind:
         named = named.changed(normalize_queries)
-    return scaled_collection(named, source.normalize)
+    return scaled_collection(named, source.normalize).resident()
 
 
 def feature_names(source: DataSource, n_features: int) -> tuple[str, ...]:

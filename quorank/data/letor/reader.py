@@ -80,10 +80,11 @@ def letor_blocks(path: Path) -> Iterator[LetorBlock]:
     meant = None if packing_of(path, expected) else PACKED.get(path.suffix)
     sentence = f"is not {meant} file although its name ends in {path.suffix}; {expected}"
     require(meant is None, "file.damaged", sentence, f"{path}")
-    line, width, workers = 1, 0, os.cpu_count() or 1
+    line, workers = 1, os.cpu_count() or 1
     with open_bounded(path, expected=expected) as file, ThreadPoolExecutor(workers) as pool:
         texts = line_blocks(file, path, _CHUNK)
         first, second = next(texts, b"").removeprefix(b"\xef\xbb\xbf"), next(texts, b"")
+        width = _features_of(first[: first.find(b"\n")])
         if not second:  # in this thread, whose kernels may be interpreted
             yield from [_parse(path, first, line, width)] if first else []
             return
@@ -96,6 +97,12 @@ def letor_blocks(path: Path) -> Iterator[LetorBlock]:
                 yield (block := waiting.popleft().result())
                 width = max(width, block.n_features)
         yield from (parsed.result() for parsed in waiting)
+
+
+def _features_of(line: bytes) -> int:
+    """Return the highest feature index of a line, a first guess of the width of all; at most 1,000 for any line."""
+    indices = re.findall(rb"\s(\d{1,3}):", line.partition(b"#")[0])
+    return max(map(int, indices), default=0)
 
 
 def _count_lines(text: bytes | Bytes) -> int:
