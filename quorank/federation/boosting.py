@@ -45,8 +45,7 @@ from quorank.learning.trees.growth import (
 from quorank.privacy import Mechanism
 from quorank.privacy.secure_sum.in_process import secure_sum
 
-LEAST_BITS = 40
-"""Of a client's own number, with its sign: more limbs are sent where fewer would hold less."""
+LEAST_BITS = 40  # least bits of a client's number with its sign, which decide the number of limbs
 SESSION = b"quorank trees"
 
 

@@ -25,8 +25,7 @@ from quorank.privacy.ledger import release_entries
 FIRST, LAST = -6, 9
 CELLS = LAST - FIRST
 EDGES = 10.0 ** np.arange(FIRST, LAST + 1)
-STANDS_OUT = 4.0
-"""Threshold of a cell, in standard deviations of the noise."""
+STANDS_OUT = 4.0  # threshold of a cell, in standard deviations of the noise
 
 
 def range_cells(features: Floats, offsets: Integers) -> Int8s:

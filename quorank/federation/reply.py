@@ -26,8 +26,7 @@ Memory = dict[str, Doubles]
 H = TypeVar("H", "TaskHeader", "ReplyHeader")
 
 PROTOCOL = 1
-LARGEST_MESSAGE = 1 << 28
-"""Limit on the bytes of a message: thirty million numbers."""
+LARGEST_MESSAGE = 1 << 28  # limit on the bytes of a message: thirty million numbers
 
 _HEAD = struct.Struct("<4sBHI")
 _MAGIC = b"QRNK"
@@ -35,8 +34,7 @@ _TASK, _REPLY = 1, 2
 _NAMES = {_TASK: "task", _REPLY: "reply"}
 _LONGEST_HEADER = {_TASK: 1 << 23, _REPLY: 1 << 12}
 """Limits in bytes: a task may name a million clients, a reply names one and its run."""
-_MOST_MARKS = {_TASK: 1 << 12, _REPLY: 1 << 9}
-"""Limits on quotes and brackets in a header; a list of integers has none."""
+_MOST_MARKS = {_TASK: 1 << 12, _REPLY: 1 << 9}  # limits on quotes and brackets in a header; a list of integers has none
 
 
 Count = Annotated[int, Range(0, 2**53 - 1)]

@@ -27,8 +27,7 @@ from quorank.learning import PDGD, Learner
 from quorank.learning.client_loop import STATISTICS
 from quorank.privacy import Mechanism, NoPrivacy, Privacy, Setting
 
-COMBINED = "combined"
-"""Key of R(h) of the round before, for a rule that keeps pace."""
+COMBINED = "combined"  # key of R(h) of the round before, for a rule that keeps pace
 
 
 @dataclass(frozen=True, eq=False)

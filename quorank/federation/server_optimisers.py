@@ -18,11 +18,8 @@ from quorank.parts import Family
 
 Memory = dict[str, Doubles]
 
-AVERAGE = "average"
-"""Key of the published ranker in the memory, if that is not θ."""
-
-NOISE = "noise"
-"""Key of the noise on each number of θ in the memory (`noise_of_means`)."""
+AVERAGE = "average"  # key of the published ranker in the memory, if that is not θ
+NOISE = "noise"  # key of the noise on each number of θ in the memory (`noise_of_means`)
 
 
 class Recursion(NamedTuple):

@@ -27,8 +27,7 @@ from quorank.files.untrusted import (
 if TYPE_CHECKING:
     import zipfile
 
-MOST_MEMBERS = 100_000
-"""Members of an archive."""
+MOST_MEMBERS = 100_000  # members of an archive
 _MOST_NAME, _MOST_PATH = 255, 4096  # bytes of a name and of a path in file systems
 _MOST_DIRECTORY = 1 << 24  # bytes of a zip file's list of members, which is read at once
 _MOST_TAR_HEADER = 1 << 20  # bytes between two members of a tar file

@@ -21,8 +21,7 @@ from quorank.files.atomic import read_whole
 from quorank.files.untrusted import BYTES_VARIABLE, RATIO_VARIABLE, file_size, limits_from_environment
 from quorank.kernels.arrays import Doubles
 
-MEMORY = 4 << 30
-"""Limit on the memory of the process that decodes an untrusted file, bytes, without the mapped file."""
+MEMORY = 4 << 30  # limit on the memory of the process that decodes an untrusted file, bytes, without the mapped file
 
 
 def parquet_bytes(columns: Mapping[str, npt.NDArray[np.generic]]) -> bytes:

@@ -21,8 +21,7 @@ from quorank.errors import BadInput, first_line
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 
-_TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
-"""Names of temporary files: `.NAME.PROCESS.TOKEN.tmp`."""
+_TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")  # names of temporary files: `.NAME.PROCESS.TOKEN.tmp`
 
 
 def atomically(file: Path, save: Callable[[Path], object], *, durable: bool = False, private: bool = False) -> None:

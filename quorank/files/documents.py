@@ -19,14 +19,10 @@ from quorank.errors import BadInput, brief
 from quorank.files.atomic import read_whole, write_whole
 from quorank.files.codec import Length, decode, encode
 
-LARGEST = 1 << 26
-"""Bytes of a JSON file by default."""
-LARGEST_TOML = 1 << 21
-"""Characters of a TOML file, enough for a ranker's 50,000 initial parameters."""
-DEEPEST = 32
-"""Nesting of lists and tables."""
-LONGEST_NUMBER, LONGEST_STRING = 40, 1 << 12
-"""Digits of an integer, and characters of a string in a TOML file."""
+LARGEST = 1 << 26  # bytes of a JSON file by default
+LARGEST_TOML = 1 << 21  # characters of a TOML file, enough for a ranker's 50,000 initial parameters
+DEEPEST = 32  # nesting of lists and tables
+LONGEST_NUMBER, LONGEST_STRING = 40, 1 << 12  # digits of an integer, and characters of a string in a TOML file
 MANIFEST, FORMAT = "manifest.json", "quorank-manifest/1"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 

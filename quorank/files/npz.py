@@ -31,8 +31,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 _MARK = b"sha256:"
 _COMMENT = len(_MARK) + 64
 _KINDS = frozenset("fiubU")
-LARGEST = 1 << 31
-"""Bytes of an archive, unless its reader knows better."""
+LARGEST = 1 << 31  # bytes of an archive, unless its reader knows better
 MOST_DIMENSIONS = 4
 _LONGEST_HEADER = 1 << 14
 
@@ -62,8 +61,7 @@ class ArrayShape:
         return ""
 
 
-Expected = Mapping[str, ArrayShape]
-"""Arrays by name; a name that ends with * stands for all names that begin so."""
+Expected = Mapping[str, ArrayShape]  # arrays by name; a name that ends with * stands for all names that begin so
 
 
 class Unsound(Exception):

@@ -19,9 +19,7 @@ from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock, make_private_folder, sync_to_disk
 from quorank.files.documents import json_bytes, parse_json
 
-SYNCHRONOUS = "FULL"
-"""Committed transactions survive a power cut; tests, which only end processes, set OFF."""
-
+SYNCHRONOUS = "FULL"  # committed transactions survive a power cut; tests, which only end processes, set OFF
 _PATIENCE = 10.0  # seconds to wait for another process's transaction
 
 

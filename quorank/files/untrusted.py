@@ -23,14 +23,10 @@ from typing import IO, Any
 from quorank.errors import BadInput, brief, first_line, require
 
 RATIO_VARIABLE, BYTES_VARIABLE = "QUORANK_UNPACKED_RATIO", "QUORANK_UNPACKED_BYTES"
-FREE = 1 << 28
-"""Unpacked bytes that every file is allowed."""
-MOST_LINE = 1 << 24
-"""Bytes of a line that is parsed at once, such as a JSON record."""
-MOST_RECORD = 1 << 22
-"""Bytes of a CSV record; an unclosed quote would otherwise take in the rest of the file."""
-BLOCK = 1 << 20
-"""Bytes that are unpacked at once."""
+FREE = 1 << 28  # unpacked bytes that every file is allowed
+MOST_LINE = 1 << 24  # bytes of a line that is parsed at once, such as a JSON record
+MOST_RECORD = 1 << 22  # bytes of a CSV record; an unclosed quote would otherwise take in the rest of the file
+BLOCK = 1 << 20  # bytes that are unpacked at once
 _PIECE = 1 << 16  # packed bytes that are read at once
 _XZ_MEMORY = 1 << 28  # an xz file demands its own memory, up to 4 GiB
 

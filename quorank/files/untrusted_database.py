@@ -11,8 +11,7 @@ from quorank.errors import BadInput, first_line
 if TYPE_CHECKING:
     import sqlite3
 
-MOST_SECONDS = 60.0
-"""Time limit on all queries of a database."""
+MOST_SECONDS = 60.0  # time limit on all queries of a database
 _MOST_VALUE = 1 << 26  # bytes of a value or a row
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
 

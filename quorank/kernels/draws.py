@@ -92,8 +92,7 @@ def uniform_pair(key: Uint64s, block: int, interaction: int, client: int, round_
     return first, second
 
 
-BATCH = 16
-"""Draws that `fill_batch` makes at a time."""
+BATCH = 16  # draws per call of `fill_batch`
 
 
 @intrinsic

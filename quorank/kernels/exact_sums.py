@@ -16,11 +16,8 @@ from quorank.errors import BadInput
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 
-LARGEST = 2.0**36
-"""Bound on the magnitude of one number."""
-
-LARGEST_SUM = 2.0**50
-"""Bound on the sum of the largest numbers of all rows; the coarse integers end at 2^51."""
+LARGEST = 2.0**36  # bound on the magnitude of one number
+LARGEST_SUM = 2.0**50  # bound on the sum of the largest numbers of all rows; the coarse integers end at 2^51
 
 _COARSE = 2.0**12
 _FINE = 2.0**52

@@ -36,8 +36,7 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.metrics.lists import discounts
 
-NORMAL = 1.96
-"""Standard errors on each side of a 95 % interval."""
+NORMAL = 1.96  # standard errors on each side of a 95 % interval
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from quorank.kernels.arrays import Doubles
 
 CONFIDENCE = 0.95
 Unit = Literal["fold", "seed", "run"]
-Repetition = tuple[int, str]
-"""Seed and fold of a run."""
+Repetition = tuple[int, str]  # seed and fold of a run
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,10 @@ if TYPE_CHECKING:
 
 Accountant = Literal["pld", "rdp"]
 
-COARSE, FINE = 1e-3, 1e-4
-"""Steps of a privacy loss distribution for the search and for the reported ε; both round up."""
-
-LEAST_SAMPLED = 0.3
-"""Smallest multiplier for sampled cohorts; the distributions of smaller ones exceed the memory."""
-
-LARGEST_EPSILON = 1e12
-"""Largest ε for which noise can be computed."""
-
-LEAST_NOISE = 0.05
-"""Smallest multiplier; the distributions of smaller ones exceed the memory."""
+COARSE, FINE = 1e-3, 1e-4  # steps of a privacy loss distribution for the search and for the reported ε; both round up
+LEAST_SAMPLED = 0.3  # smallest multiplier for sampled cohorts; the distributions of smaller ones exceed the memory
+LARGEST_EPSILON = 1e12  # largest ε for which noise can be computed
+LEAST_NOISE = 0.05  # smallest multiplier; the distributions of smaller ones exceed the memory
 
 
 def event(setting: Setting, noise_multiplier: float, accountant: Accountant = "pld") -> DpEvent:

@@ -27,8 +27,7 @@ from quorank.privacy.setting import Setting
 T = TypeVar("T")
 
 FORMAT = 1
-MOST_ROUNDS = 10_000_000
-"""Largest number of rounds in a ledger."""
+MOST_ROUNDS = 10_000_000  # largest number of rounds in a ledger
 
 Count = Annotated[int, Range(0, 2**53)]
 Positive = Annotated[int, Range(1, 2**53)]

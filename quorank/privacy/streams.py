@@ -22,10 +22,8 @@ from quorank.kernels.arrays import Uint32s, Uint64s
 from quorank.kernels.compiled import intrinsic, kernel
 from quorank.kernels.draws import Purpose
 
-Seed = int | bytes
-"""A simulation's seed, or a secret."""
-Key = Uint64s | Uint32s
-"""Key of the simulations' generator (64-bit numbers), or of the cipher (32-bit numbers)."""
+Seed = int | bytes  # a simulation's seed, or a secret
+Key = Uint64s | Uint32s  # key of the simulations' generator (64-bit numbers), or of the cipher (32-bit numbers)
 
 SECRET_BYTES = 32
 _LOW = np.uint64(0xFFFFFFFF)

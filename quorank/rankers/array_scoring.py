@@ -17,8 +17,7 @@ from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.kernels.compiled import interpreted
 from quorank.rankers import Ranker, scores
 
-FEW = 10_000
-"""Rows times hidden units that interpreted kernels score: loading Numba takes longer."""
+FEW = 10_000  # rows times hidden units that interpreted kernels score: loading Numba takes longer
 
 
 def raw_array(features: Any, group: Any, names: Sequence[str]) -> tuple[npt.NDArray[Any], Any]:

@@ -23,12 +23,10 @@ from quorank.kernels.draws import Purpose, normals
 from quorank.parts import Numbers
 from quorank.rankers.scoring import SIGMOID
 
-Start = str | tuple[float, ...] | Numbers
-"""A file, parameters, or weights by the feature."""
+Start = str | tuple[float, ...] | Numbers  # a file, parameters, or weights by the feature
 Scale = float | Literal["rule"]
 """Factor of the start's scores, or "rule": derived from their spread (`starting.measured_scale`)."""
-MOST = 50_000
-"""Numbers of a start: `run.toml` holds them all."""
+MOST = 50_000  # numbers of a start: `run.toml` holds them all
 
 
 @dataclass(frozen=True)

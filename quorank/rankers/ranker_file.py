@@ -31,8 +31,7 @@ from quorank.rankers import RANKERS, Ranker
 
 FORMAT = "quorank-ranker/2"
 FILE = "ranker.json"
-LARGEST = 1 << 28
-"""Bytes of a ranker file."""
+LARGEST = 1 << 28  # bytes of a ranker file
 MOST_FEATURES = 1 << 20
 LONGEST_NAME = 200
 

@@ -22,8 +22,7 @@ from quorank.data.ranking import LANES
 from quorank.kernels.arrays import Doubles, Floats, Integers
 from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
 
-TOGETHER = 4
-"""Dot products that `dot_lanes_together` makes at a time: x is loaded once for all of them."""
+TOGETHER = 4  # dot products that `dot_lanes_together` makes at a time: x is loaded once for all of them
 
 
 @intrinsic

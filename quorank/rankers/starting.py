@@ -27,10 +27,8 @@ from quorank.rankers.ranker_file import read_ranker
 
 SPREAD = 20.0
 """By how much the best document of the middle list scores above its worst under "rule", at a temperature of 1."""
-LISTED = 24
-"""Names that a sentence lists."""
-SAMPLE = 10_000
-"""Lists of the sample that are looked at, evenly spread over it."""
+LISTED = 24  # largest number of names in an error
+SAMPLE = 10_000  # lists of the sample that are looked at, evenly spread over it
 
 
 def read_start(ranker: Ranker, normalize: Normalisation) -> Ranker:

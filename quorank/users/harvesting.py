@@ -24,8 +24,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 
 HARVEST = "harvest"
-MOST_RANKS = 1000
-"""Ranks that propensities are asked for at most."""
+MOST_RANKS = 1000  # largest rank with a propensity
 
 
 def harvested_propensities(pairs: Integers, ranks: Integers, clicks: Int8s, least: int, most: int = 0) -> Doubles:

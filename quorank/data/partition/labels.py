@@ -27,11 +27,8 @@ from quorank.data.ranking import Collection, RankingData
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Booleans, Integers
 
-EVERYONE = -1
-"""The owner of a document that all clients hold."""
-
-MOST_SHARED = 1 << 32
-"""Bytes that the clients' copies of shared lists may fill."""
+EVERYONE = -1  # owner of a document that all clients hold
+MOST_SHARED = 1 << 32  # bytes that the clients' copies of shared lists may fill
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ from quorank.data.strings import concatenate_strings
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 
-SAMPLE = 4096
-"""Relevant documents that the principal components are taken from, evenly spaced over the collection."""
+SAMPLE = 4096  # relevant documents that the principal components are taken from, evenly spaced over the collection
 SWEEPS = 50
 """Of the subspace iteration. Any space near the strongest components does; it need not have converged."""
 

@@ -18,15 +18,11 @@ from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.draws import Purpose, normals, uniforms
 
-ClickSpec = Mapping[str, Any]
-"""Click model as a table of an experiment file; `users` reads it."""
-
-ANY_CLICK_MODEL = -1
-"""Value of `Shares.click_model` for a model drawn uniformly for each interaction."""
+ClickSpec = Mapping[str, Any]  # click model as a table of an experiment file; `users` reads it
+ANY_CLICK_MODEL = -1  # value of `Shares.click_model` for a model drawn uniformly for each interaction
 
 
-MINUTE = 60_000_000
-"""In microseconds, in which the times of a log are."""
+MINUTE = 60_000_000  # microseconds, the unit of the times of a log
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,14 +31,9 @@ from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint64s
 from quorank.kernels.draws import fill_uniform
 from quorank.privacy import Mechanism
 
-BEYOND, LEAST_LAMBDA = 2.0, 1e-5
-"""b, factor beyond the extremes; λ below which the search ends."""
-
-GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0)
-"""Tried values of γ, in units of r."""
-
-ALMOST = 0.999
-"""Fraction of a sum's bound that is used: the bound is that of the remaining clients, unknown to a liar."""
+BEYOND, LEAST_LAMBDA = 2.0, 1e-5  # b, factor beyond the extremes; λ below which the search ends
+GAMMAS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0)  # tried values of γ, in units of r
+ALMOST = 0.999  # fraction of a sum's bound that is used: the bound is that of the remaining clients, unknown to a liar
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,8 @@ from quorank.federation.rules.neighbours import distances
 from quorank.federation.rules.rule import RobustRule, RuleMemory, content_rows
 from quorank.kernels.arrays import Doubles, Integers
 
-PASSES, POWER_STEPS = 5, 8
-"""Directions that are searched for outliers in turn, and steps of the power method for each."""
-
-MOST_PARAMETERS = 1024
-"""Largest ranker with a yardstick: a covariance of more would not fit."""
+PASSES, POWER_STEPS = 5, 8  # directions that are searched for outliers in turn, and steps of the power method for each
+MOST_PARAMETERS = 1024  # largest ranker with a yardstick: a covariance of more would not fit
 
 RENEWED, RIDGE = 0.02, 3e-4
 """Least share of the covariance that a round renews; share of the total variance added along every direction."""

@@ -11,8 +11,7 @@ import re
 from quorank.errors import BadInput
 from quorank.federation.reply import decode_task
 
-NOTHING = b"nothing"
-"""Reply to a rebuilding of a client that holds nothing to learn from again."""
+NOTHING = b"nothing"  # reply to a rebuilding of a client that holds nothing to learn from again
 
 _NAME = re.compile(r"(.*) rebuilt [1-9][0-9]{0,8} every ([1-9][0-9]{0,8})", re.DOTALL)
 

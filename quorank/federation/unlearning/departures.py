@@ -39,8 +39,7 @@ from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
 from quorank.privacy.composition import Loss
 
-LEAVERS = "leavers"
-"""Name of the document of all requests to leave."""
+LEAVERS = "leavers"  # name of the document of all requests to leave
 INTERVAL = 10  # Δt
 
 

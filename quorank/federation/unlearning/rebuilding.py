@@ -34,11 +34,8 @@ from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.privacy.ledger import ledger
 from quorank.privacy.streams import Seed
 
-GAMMA = 3.0
-"""γ of the published mean of rankers."""
-
-DOCUMENT = "rebuildings"
-"""Name of the ledger's stored document."""
+GAMMA = 3.0  # γ of the published mean of rankers
+DOCUMENT = "rebuildings"  # name of the ledger's stored document
 
 
 @dataclass(eq=False)

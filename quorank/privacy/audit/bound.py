@@ -23,8 +23,7 @@ from scipy.special import betainc
 
 from quorank.errors import require_range
 
-LARGEST_EPSILON = 64.0
-"""Limit on ε that canaries in memory can refute."""
+LARGEST_EPSILON = 64.0  # limit on ε that canaries in memory can refute
 
 
 def guess_accuracy(epsilon: float) -> float:

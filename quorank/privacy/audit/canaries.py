@@ -34,17 +34,10 @@ from quorank.privacy.audit.bound import epsilon_lower_bound
 COIN, CODE, PRESENCE = 0, 1, 2
 """The third word of the address, `interaction`, of a canary's coin, of its signs and of its coin in a round."""
 
-SLOW_WAVES = 8
-"""Cosines over the rounds, from the constant up, that count as honest; at most a quarter of the rounds."""
-
-SPAN_BYTES = 1 << 24
-"""Bytes of the codes of a span of rounds, which are recomputed when needed."""
-
-PASSES = 3
-"""Passes, each with a new estimate of the covariance without the canaries found so far."""
-
-SHARES = (1.0, 0.2)
-"""Shares of the canaries that are guessed, fixed in advance; an audit pays for each by Bonferroni."""
+SLOW_WAVES = 8  # cosines over the rounds, from the constant up, that count as honest; at most a quarter of the rounds
+SPAN_BYTES = 1 << 24  # bytes of the codes of a span of rounds, which are recomputed when needed
+PASSES = 3  # passes, each with a new estimate of the covariance without the canaries found so far
+SHARES = (1.0, 0.2)  # shares of the canaries that are guessed, fixed in advance; an audit pays for each by Bonferroni
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,7 @@ from quorank.kernels.compiled import kernel
 CLIP_BITS, SUM_BITS = 26, 49
 """A clip is below 2^26 units and the sum of a planned cohort below 2^49, so sums and squares are exact."""
 
-SLACK = 1.0 + 1e-9
-"""Factor by which a clipped update may exceed the clip through rounding."""
+SLACK = 1.0 + 1e-9  # factor by which a clipped update may exceed the clip through rounding
 
 
 @kernel

@@ -39,16 +39,11 @@ from quorank.kernels.compiled import kernel
 from quorank.privacy.streams import Key, words
 
 BLOCKS = 512
-REACH = BLOCKS // 16
-"""Largest draw in standard deviations; a block is at least σ/16 wide."""
-LARGEST = 2.0**46
-"""Largest standard deviation; every draw is below 2^53, exact in float64."""
-LEAST, COARSEST = 2.0**-10, 2.0**12
-"""Smallest standard deviations for drawing and for accounting as Gaussian."""
-MARGIN = 2.0**-42
-"""Bound on the relative error of a probability in float64: see `_fill`."""
-SET_ASIDE = 1e-7
-"""Share of δ and ε that is reserved for discreteness."""
+REACH = BLOCKS // 16  # largest draw in standard deviations; a block is at least σ/16 wide
+LARGEST = 2.0**46  # largest standard deviation; every draw is below 2^53, exact in float64
+LEAST, COARSEST = 2.0**-10, 2.0**12  # smallest standard deviations for drawing and for accounting as Gaussian
+MARGIN = 2.0**-42  # bound on the relative error of a probability in float64: see `_fill`
+SET_ASIDE = 1e-7  # share of δ and ε that is reserved for discreteness
 
 _FRACTION_BITS = np.uint64(54)
 _COLUMN_MASK, _FRACTION_MASK = np.uint64(BLOCKS - 1), np.uint64((1 << 54) - 1)

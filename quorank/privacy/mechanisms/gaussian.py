@@ -65,23 +65,12 @@ from quorank.privacy.streams import Key, Seed, key_for
 HOPELESS, COSTLY = 1.0, 10.0
 """Limits on `signal_to_noise` of the whole run: below the first it is refused, below the second it lost more than 1 %."""
 
-CARRIED = 80
-"""Number of searches in a client's momentum."""
-
-FARTHEST = 1e3
-"""Bound on the factor between a clip that follows a quantile and its start."""
-
-UNIT = "unit"
-"""Key of the unit of a round in the memory, and so in each task."""
-
-COUNT_UNIT = 2.0**22
-"""Units per half client of the noise on the count of updates within the clip."""
-
-SUM_STREAM, COUNT_STREAM = 0, 1
-"""Streams of a round's draws: for its sum, and for its count of updates within the clip."""
-
-FINE = 2.0**22
-"""Standard deviation of Skellam noise, in integer units, above which rounding is negligible."""
+CARRIED = 80  # number of searches in a client's momentum
+FARTHEST = 1e3  # bound on the factor between a clip that follows a quantile and its start
+UNIT = "unit"  # key of the unit of a round in the memory, and so in each task
+COUNT_UNIT = 2.0**22  # units per half client of the noise on the count of updates within the clip
+SUM_STREAM, COUNT_STREAM = 0, 1  # streams of a round's draws: for its sum, and for its count of updates within the clip
+FINE = 2.0**22  # standard deviation of Skellam noise, in integer units, above which rounding is negligible
 
 
 @dataclass(frozen=True)

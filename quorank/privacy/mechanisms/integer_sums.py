@@ -36,14 +36,12 @@ from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 if TYPE_CHECKING:
     from quorank.privacy.secure_sum.graph import Neighbourhood
 
-MOST_DROPOUTS = 0.3
-"""Largest planned share of a cohort that leaves during a round."""
+MOST_DROPOUTS = 0.3  # largest planned share of a cohort that leaves during a round
 
 PROVIDED = "clients have pinned each other's identities, and not by the server's word"
 """Condition of the tolerated number of colluders: clients invented by a server count as colluders."""
 
-OUT_OF_BOUNDS = "secure-sum.out-of-bounds"
-"""Error code of an unused sum."""
+OUT_OF_BOUNDS = "secure-sum.out-of-bounds"  # error code of an unused sum
 
 BEFORE, AFTER = 1, 2
 """Times at which a client leaves: before sending its masked update, or after it and before unmasking."""

@@ -39,8 +39,7 @@ from quorank.privacy.mechanisms.mechanism import AddingUp, Plain, Privacy
 from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
-LEAST, MOST = 0.01, 10.0
-"""Bounds on ε of a reported metric."""
+LEAST, MOST = 0.01, 10.0  # bounds on ε of a reported metric
 
 
 @dataclass(frozen=True)

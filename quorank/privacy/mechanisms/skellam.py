@@ -35,10 +35,8 @@ ORDERS = (*range(2, 129), *(round(128 * 2 ** (step / 8)) for step in range(1, 73
 _ORDERS = np.array(ORDERS, dtype=np.float64)
 
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
-LARGEST = 2**31 - 1
-"""Largest quantised number, of either sign, that is unique modulo 2^32."""
-TAIL = math.sqrt(2.0 * math.log(2.0) * 81)
-"""z: 2·exp(−z²/2) = 2^-80."""
+LARGEST = 2**31 - 1  # largest quantised number, of either sign, that is unique modulo 2^32
+TAIL = math.sqrt(2.0 * math.log(2.0) * 81)  # z: 2·exp(−z²/2) = 2^-80
 
 
 def quantise(rows: Doubles, scale: float, key: Key, round_: int, clients: Integers) -> Uint32s:

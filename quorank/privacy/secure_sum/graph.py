@@ -45,8 +45,7 @@ from quorank.privacy.secure_sum.shamir import MOST_HOLDERS
 SECURITY_BITS = 56
 """A ring, once drawn, is unsafe with probability at most 2^-56; after 2^16 tries of the server at most 2^-40."""
 CORRECTNESS_BITS = 16
-EVERYBODY = 128
-"""Up to this many clients each is the neighbour of all others."""
+EVERYBODY = 128  # up to this many clients each is the neighbour of all others
 
 
 _ENTRY = np.dtype([("client", "<u4"), ("keys", "V16")])

@@ -24,8 +24,7 @@ _HEAD = struct.Struct("<2sBBI16sI")
 _SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
 
-Keyed = tuple[tuple[int, bytes], ...]
-"""Clients, each with a key, a share or sealed shares."""
+Keyed = tuple[tuple[int, bytes], ...]  # clients, each with a key, a share or sealed shares
 
 
 class MessageReader:
