@@ -216,7 +216,7 @@ def test_an_invitation_is_good_for_one_key(desk: Desk, tmp_path: Path) -> None:
     assert desk.call("POST", "/v1/enrol", first.enrolment(code)).table == told, "the answer was lost"
     found = desk.call("POST", "/v1/enrol", second.enrolment(code))
     assert (found.status, found.code) == (409, "invitation.used")
-    desk.intake.close()
+    desk.stop()
     told = [(event["code"], event["client"]) for event in desk.store.events()]
     assert told == [("member_enrolled", 0), ("invitation_reused", 0)]
     assert len(desk.store.members()) == 1
@@ -232,7 +232,7 @@ def test_enrolments_are_events_and_many_are_one(desk: Desk, tmp_path: Path, monk
     for number in range(50):
         body = Caller(desk.home.key.public).enrolment("word")
         assert desk.call("POST", "/v1/enrol", body, address=f"192.0.2.{number}").status == 200
-    desk.intake.close()
+    desk.stop()
     facts = [{name: one[name] for name in one if name != "at"} for one in desk.store.events()]
     assert facts == [
         {"code": "members_enrolled", "client": 50, "count": 50},
@@ -248,7 +248,7 @@ def test_what_is_counted_is_written_down_without_another_request(desk: Desk, mon
     monkeypatch.setattr(intake_module, "TALLY_SECONDS", 0.01)
     desk.call("GET", "/nowhere")
     desk.loop.run_until_complete(asyncio.sleep(0.05))
-    desk.intake._noter.shutdown()
+    desk.loop.run_until_complete(desk.writer.stop())
     assert desk.store.tallies() == {"request.unknown": 1}
 
 
@@ -366,7 +366,7 @@ def test_a_reply_is_committed_once_and_confirmed_again(desk: Desk, anna: Caller)
     assert [(one.member, one.content) for one in desk.store.replies("run", 0)] == [(0, body)]
     found = desk.signed(anna, "POST", "/v1/reply", reply_of(anna.number, value=0.2))
     assert (found.status, found.code) == (409, "reply.repeated")
-    desk.intake.close()
+    desk.stop()
     told = [(event["code"], event["client"]) for event in desk.store.events()]
     assert told == [("member_enrolled", 0), ("identity_copied", 0)]
     assert desk.store.tallies() == {"reply.repeated": 1}

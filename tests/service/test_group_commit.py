@@ -1,4 +1,4 @@
-"""Group commit: calls that come together are written together, and each gets its own outcome."""
+"""Group commit: calls that arrive together are written together, and each gets its own outcome."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from quorank.errors import BadInput
+from quorank.service.store import group_commit
 from quorank.service.store.group_commit import Call, EnrolmentCall, Outcome, Writer
 from quorank.service.store.sql_store import SqlStore, open_store
 
 
 class Slow(SqlStore):
-    """A store whose transactions wait for a gate, and fail as told."""
+    """Store whose transactions wait for a gate, and fail as requested."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(open_store(folder).database)
@@ -33,26 +34,13 @@ class Slow(SqlStore):
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Slow:
-    plain = open_store(tmp_path)
-    plain.open_enrolment("word", 100, plain.now() + 60.0)
-    plain.enrol(b"k" * 32, token="word")
-    plain.close()
-    return Slow(tmp_path)
-
-
-def test_enrolments_are_committed_together_with_other_calls(slow: Slow) -> None:
-    """Each has its own outcome: a refused one leaves nothing, and the same key again is the same member."""
-    writer, keys = Writer(slow.take), [bytes([number]) * 32 for number in range(5)]
-    new = [EnrolmentCall(key, token="word") for key in (*keys, keys[2])]
-    wrong = [EnrolmentCall(b"x" * 32, token="other"), EnrolmentCall(b"y" * 32, code=b"c" * 32)]
-    first, look, *found = played(writer, slow, [*calls(2), *new, *wrong])
-    assert not first.code and not look.code and slow.groups == [1, 9]
-    assert [one.member for one in found[:6]] == [1, 2, 3, 4, 5, 3] and [one.again for one in found[:6]] == [
-        False
-    ] * 5 + [True]
-    assert [one.code for one in found[6:]] == ["invitation.unknown"] * 2
-    assert [one.key for one in slow.members()][1:] == keys and slow.next_number() == 6
-    writer.stop()
+    found = Slow(tmp_path)
+    found.gate.set()
+    found.open_enrolment("word", 100, found.now() + 60.0)
+    found.enrol(b"k" * 32, token="word")
+    found.gate.clear()
+    found.groups.clear()
+    return found
 
 
 def calls(count: int, content: bytes = b"", member: int = 0) -> list[Call]:
@@ -60,7 +48,7 @@ def calls(count: int, content: bytes = b"", member: int = 0) -> list[Call]:
 
 
 def played(writer: Writer, store: Slow, submitted: Sequence[Call | EnrolmentCall]) -> list[Outcome]:
-    """Submit the first, and the others once its transaction has begun; then let it end."""
+    """Submit the first call, the others once its transaction has begun, and let it end."""
 
     async def play() -> list[Outcome]:
         tasks = [asyncio.create_task(writer.submit(submitted[0]))]
@@ -73,57 +61,66 @@ def played(writer: Writer, store: Slow, submitted: Sequence[Call | EnrolmentCall
     return asyncio.run(play())
 
 
-def test_what_comes_during_a_transaction_is_one_group_and_every_call_has_its_outcome(slow: Slow) -> None:
-    writer = Writer(slow.take)
+def test_calls_during_a_transaction_are_one_group_and_each_has_its_outcome(slow: Slow) -> None:
     submitted = [*calls(20), *calls(1, member=9)]
-    found = played(writer, slow, [*submitted, submitted[3]])
+    found = played(Writer(slow.take), slow, [*submitted, submitted[3]])
     assert [one.code for one in found] == [""] * 20 + ["request.unknown-member", "request.replayed"]
     assert slow.groups == [1, 21]
-    writer.stop()
 
 
-def test_a_full_queue_is_busy(slow: Slow) -> None:
-    writer = Writer(slow.take, most_calls=5)
-    found = played(writer, slow, calls(9))
-    assert [one.code for one in found] == [""] * 6 + ["service.busy"] * 3
-    writer.stop()
+def test_enrolments_are_committed_together_with_other_calls(slow: Slow) -> None:
+    """A rejected one leaves nothing, and the same key again is the same member."""
+    keys = [bytes([number]) * 32 for number in range(5)]
+    new = [EnrolmentCall(key, token="word") for key in (*keys, keys[2])]
+    wrong = [EnrolmentCall(b"x" * 32, token="other"), EnrolmentCall(b"y" * 32, code=b"c" * 32)]
+    found = played(Writer(slow.take), slow, [*calls(2), *new, *wrong])
+    assert found[:2] == [Outcome()] * 2 and slow.groups == [1, 9]
+    assert [(one.member, one.again) for one in found[2:8]] == [(number, False) for number in range(1, 6)] + [(3, True)]
+    assert [one.code for one in found[8:]] == ["invitation.unknown"] * 2
+    assert [one.key for one in slow.members()][1:] == keys and slow.next_number() == 6
 
 
-def test_long_bodies_fill_the_queue_but_one_is_always_taken(slow: Slow) -> None:
-    writer = Writer(slow.take, most_bytes=100)
-    found = played(writer, slow, calls(3, b"x" * 60))
-    assert [one.code for one in found] == ["", "service.busy", "service.busy"]
+@pytest.mark.parametrize(
+    ("bound", "submitted", "expected"),
+    [({"MOST_CALLS": 5}, (9, b""), 6), ({"MOST_BYTES": 100}, (3, b"x" * 60), 1)],
+    ids=["calls", "bytes"],
+)
+def test_a_full_queue_is_busy_but_one_call_is_always_taken(slow: Slow, bound, submitted, expected, monkeypatch) -> None:
+    for name, value in bound.items():
+        monkeypatch.setattr(group_commit, name, value)
+    writer = Writer(slow.take)
+    codes = [one.code for one in played(writer, slow, calls(*submitted))]
+    assert codes == [""] * expected + ["service.busy"] * (submitted[0] - expected)
     assert asyncio.run(writer.submit(calls(1, b"x" * 200)[0])) == Outcome()
-    writer.stop()
 
 
 @pytest.mark.parametrize(
     ("fault", "code"), [(OSError(28, "full"), "service.storage"), (BadInput("file.damaged", "x"), "file.damaged")]
 )
-def test_a_store_that_cannot_be_written_refuses_the_group_and_the_next_one_is_tried(
+def test_a_store_that_cannot_be_written_rejects_the_group_and_the_next_one_is_tried(
     slow: Slow, fault: Exception, code: str
 ) -> None:
-    writer = Writer(slow.take)
-    slow.fault = fault
+    writer, slow.fault = Writer(slow.take), fault
     found = played(writer, slow, calls(3))
     assert [one.code for one in found] == ["service.storage"] * 3 and writer.fault == code
     slow.fault = None
     assert asyncio.run(writer.submit(calls(1)[0])) == Outcome() and writer.fault == ""
-    writer.stop()
 
 
-def test_a_stop_commits_what_waits_and_takes_nothing_more(slow: Slow) -> None:
+def test_a_stop_commits_waiting_calls_and_takes_nothing_more(slow: Slow) -> None:
     writer = Writer(slow.take)
     waiting = calls(5)
 
     async def play() -> list[Outcome]:
         tasks = [asyncio.create_task(writer.submit(one)) for one in waiting]
         await asyncio.sleep(0.05)
-        tasks[1].cancel()  # its sender has hung up
+        tasks[1].cancel()  # its sender has disconnected
+        writer.later(slow.note, "member_enrolled", client=7)
         slow.gate.set()
-        await asyncio.to_thread(writer.stop)
+        await writer.stop()
         late = await writer.submit(calls(1)[0])
         return [*await asyncio.gather(*(tasks[:1] + tasks[2:])), late]
 
     assert [one.code for one in asyncio.run(play())] == [""] * 4 + ["service.busy"]
     assert {one.code for one in slow.take(waiting)} == {"request.replayed"}
+    assert [one["client"] for one in slow.events()] == [7]

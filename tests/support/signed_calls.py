@@ -102,14 +102,19 @@ class Desk:
     def __init__(self, home: Home, traffic: IntakeTraffic | None = None) -> None:
         self.home, self.store = home, home.store()
         self.loop = asyncio.new_event_loop()
-        self.writer = Writer(home.store().take)
+        notes = home.store()
+        self.writer = Writer(notes.take)
         health = Overview(home, self.writer).health
-        self.intake = Intake(home, self.store, self.writer, home.store(), health, traffic=traffic)
+        self.intake = Intake(home, self.store, self.writer, notes, health, traffic=traffic)
         self.pieces: list[bytes] = []  # of the last body, that were read
 
-    def close(self) -> None:
-        self.writer.stop()
+    def stop(self) -> None:
+        """Write everything that is still to be written."""
         self.intake.close()
+        self.loop.run_until_complete(self.writer.stop())
+
+    def close(self) -> None:
+        self.stop()
         self.loop.close()
         self.store.close()
 

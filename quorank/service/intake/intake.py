@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import json
 import sys
@@ -112,7 +111,7 @@ class View:
 
 
 class Intake:
-    """Application of one worker; `writer` and `notes` have stores of their own, so that no read waits for a write.
+    """Application of one worker; `notes` is the store of `writer`, another one than `store`: no read waits for a write.
 
     `operator` is the application of dashboard and metrics; its open streams end when `stopping` is set.
     """
@@ -135,9 +134,7 @@ class Intake:
         self._view = View(-1, None, None, False)
         self._looked = self._compared = -1e9
         self._ahead = 0.0  # offset of the store's clock
-        self._looking: asyncio.Future[None] | None = None
-        self._reader = ThreadPoolExecutor(1, "reader")
-        self._noter = ThreadPoolExecutor(1, "notes")
+        self._looking, self._reader = asyncio.Lock(), ThreadPoolExecutor(1, "reader")
         self._log = EventLog(sys.stderr)
         self._parameters = _parameters(self._terms)
         self._enrolled: list[int] = []  # since the last write
@@ -221,7 +218,7 @@ class Intake:
         (counts, self.refusals), (enrolled, self._enrolled) = (self.refusals, Counter()), (self._enrolled, [])
         self._due = None
         if counts:
-            self._noter.submit(_quietly, self._notes.tally, counts)
+            self.writer.later(self._notes.tally, counts)
         if enrolled:
             event = "member_enrolled" if len(enrolled) == 1 else "members_enrolled"
             self._note(event, client=enrolled[-1], count=len(enrolled))
@@ -232,12 +229,11 @@ class Intake:
             self.operator.stopping = True
 
     def close(self) -> None:
-        """Write the remaining counts, and end the threads."""
+        """Hand the remaining counts to the writer, and end the reader's thread."""
         if self._due is not None:
             self._due.cancel()
             self._write_counts()
         self._reader.shutdown()
-        self._noter.shutdown()
 
     # ------------------------------------------------------------ cached reads of the store
 
@@ -250,10 +246,9 @@ class Intake:
     async def view(self) -> View:
         """Return the view of the store, at most LOOK_SECONDS old."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
-            if self._looking is None:
-                self._looking = asyncio.ensure_future(self._look())
-                self._looking.add_done_callback(lambda _: setattr(self, "_looking", None))
-            await asyncio.shield(self._looking)
+            async with self._looking:
+                if time.monotonic() - self._looked > LOOK_SECONDS:
+                    await self._look()
         return self._view
 
     async def _look(self) -> None:
@@ -362,7 +357,7 @@ class Intake:
 
     def _note(self, event: str, **facts: object) -> None:
         self._log.write(event, **facts)
-        self._noter.submit(_quietly, self._notes.note, event, **facts)
+        self.writer.later(self._notes.note, event, **facts)
 
     async def _mail(self, asked: Asked) -> HttpAnswer:
         letter = await self._read(self.store.letter, await self._looks(asked))
@@ -452,9 +447,3 @@ async def _received(receive: Receive, most: int) -> bytes:
         pieces.append(piece)
         if not message.get("more_body", False):
             return b"".join(pieces)
-
-
-def _quietly(call: Callable[..., object], *values: object, **named: object) -> None:
-    """Ignore failures of a mere notification, such as a full disk."""
-    with contextlib.suppress(OSError, BadInput):
-        call(*values, **named)

@@ -35,9 +35,10 @@ START_SECONDS = 0.05
 
 def intake_of(home: Home) -> Intake:
     """Return the application on a folder's store."""
-    writer = Writer(home.store().take)
+    notes = home.store()
+    writer = Writer(notes.take)
     overview = Overview(home, writer)
-    return Intake(home, home.store(), writer, home.store(), overview.health, OperatorPages(home, overview))
+    return Intake(home, home.store(), writer, notes, overview.health, OperatorPages(home, overview))
 
 
 class OperatorPages:
@@ -99,8 +100,8 @@ async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
     try:
         await server.serve()
     finally:
-        await loop.run_in_executor(None, intake.writer.stop)
         intake.close()
+        await intake.writer.stop()
 
 
 def main() -> None:

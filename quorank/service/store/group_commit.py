@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from threading import Condition, Thread
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
 from quorank.errors import BadInput, require
@@ -234,47 +233,47 @@ _STORAGE = Outcome("service.storage", "the service cannot write at the moment; n
 
 
 class Writer:
-    """Thread that commits calls by `take` of a store of its own: `outcome = await writer.submit(call)`."""
+    """Commits calls by `take` of a store in one thread: `outcome = await writer.submit(call)`."""
 
-    def __init__(self, take: Take, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, take: Take) -> None:
         self.fault = ""  # code of the store's failure, for /healthz; empty once a transaction succeeds
-        self._take, self._most_calls, self._most_bytes = take, most_calls, most_bytes
+        self._take, self._thread = take, ThreadPoolExecutor(1, "writer")
         self._waiting: list[tuple[Call | EnrolmentCall, asyncio.Future[Outcome]]] = []
-        self._bytes, self._stopping, self._changed = 0, False, Condition()
-        self._thread = Thread(target=self._write_groups, name="writer", daemon=True)
-        self._thread.start()
+        self._bytes, self._stopping = 0, False
+        self._writing: asyncio.Task[None] | None = None
 
     async def submit(self, call: Call | EnrolmentCall) -> Outcome:
         """Commit a call; `service.busy` where too many wait, `service.storage` where the store cannot be written."""
+        full = len(self._waiting) >= MOST_CALLS or (self._bytes and self._bytes + len(call.content) > MOST_BYTES)
+        if self._stopping or full:
+            return _BUSY
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        with self._changed:
-            full = len(self._waiting) >= self._most_calls
-            if self._stopping or full or (self._bytes and self._bytes + len(call.content) > self._most_bytes):
-                return _BUSY
-            self._waiting.append((call, future))
-            self._bytes += len(call.content)
-            self._changed.notify()
+        self._waiting.append((call, future))
+        self._bytes += len(call.content)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_groups())
         return await future
 
-    def stop(self) -> None:
-        """Commit waiting calls, reject new ones, and end the thread; the store stays open."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        self._thread.join()
+    def later(self, work: Callable[..., object], *values: object, **named: object) -> None:
+        """Do a less important write to the same store between two groups; failures are ignored."""
+        self._thread.submit(work, *values, **named)
 
-    def _write_groups(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._stopping)
-                group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
-            if not group:
-                return
-            outcomes = self._commit([call for call, _ in group])
-            with self._changed:
-                self._bytes -= sum(len(call.content) for call, _ in group)
-            with suppress(RuntimeError):  # the loop has ended
-                group[0][1].get_loop().call_soon_threadsafe(_resolve, [future for _, future in group], outcomes)
+    async def stop(self) -> None:
+        """Commit waiting calls, reject new ones, and end the thread; the store stays open."""
+        self._stopping = True
+        if self._writing is not None:
+            await self._writing
+        self._thread.shutdown()
+
+    async def _write_groups(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
+            outcomes = await loop.run_in_executor(self._thread, self._commit, [call for call, _ in group])
+            for (call, future), outcome in zip(group, outcomes, strict=True):
+                self._bytes -= len(call.content)
+                if not future.done():  # the request may have been cancelled
+                    future.set_result(outcome)
 
     def _commit(self, calls: list[Call | EnrolmentCall]) -> list[Outcome]:
         try:
@@ -284,9 +283,3 @@ class Writer:
             self.fault = error.code if isinstance(error, BadInput) else "service.storage"
             outcomes = [_STORAGE] * len(calls)
         return outcomes
-
-
-def _resolve(futures: list[asyncio.Future[Outcome]], outcomes: list[Outcome]) -> None:
-    for future, outcome in zip(futures, outcomes, strict=True):
-        if not future.done():  # the request may have been cancelled
-            future.set_result(outcome)
