@@ -1,10 +1,9 @@
 """Language and statistics of a collection.
 
-The language is told by function words: in most text they are a tenth to a half of all words.
-
-The share of each language's function words is counted in a bounded sample, spread evenly over the texts. Words that
-programs are written with (`in`, `for`, `do`, …) and single Latin letters do not count, so that code and formulas have no
-language; English loses most by that, and English passages do not change the language of the rest.
+The language is detected by function words, which are a tenth to a half of all words in most text. The share of each
+language's function words is counted in a bounded sample, spread evenly over the texts. Keywords of programming languages
+(`in`, `for`, `do`, …) and single Latin letters do not count, so that code and formulas have no language; English loses
+most by that, and English passages do not change the language of the rest.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from quorank.text.function_words import FUNCTION_WORDS, Language
 from quorank.text.tokens import normalised_words
 
 MOST_TEXTS = 1000
-"""Texts of a sample."""
+"""Maximum number of texts in a sample."""
 MOST_CHARACTERS = 2000
-"""Characters that are read of a document."""
+"""Characters read from the beginning of each document."""
 FEWEST_WORDS = 20
-"""Words that a language can be told from."""
+"""Minimum number of words for a detection."""
 LEAST_SHARE = 0.06
-"""Share of function words below which nothing stands out: a list of names, code, another language."""
+"""Minimum share of function words; below it the text is a list of names, code, or in another language."""
 LEAST_WORDS = 3
-"""Different function words that must be there."""
+"""Minimum number of distinct function words."""
 LEAST_RATIO = 1.1
 """Least ratio of the first language's share to the second's."""
 
@@ -53,11 +52,6 @@ class DetectedLanguage:
     def share(self) -> float:
         """Share of the words of the sample that are function words of the best candidate."""
         return self.candidates[0][1] if self.candidates else 0.0
-
-    @property
-    def runner_up(self) -> Language | None:
-        """The second candidate."""
-        return self.candidates[1][0] if len(self.candidates) > 1 else None
 
     def __str__(self) -> str:
         told = [f"{language} ({share:.0%} function words)" for language, share in self.candidates]

@@ -57,6 +57,19 @@ from quorank.privacy import (
 )
 from quorank.rankers import MLP, RANKERS, Linear, Trees
 from quorank.search.sources import SOURCES, ChromiumSource, FilesSource, FirefoxSource, MailSource
+from quorank.text import Features, Tokeniser
+from quorank.tuning.rules import (
+    CLOSINGS,
+    GUARDS,
+    RELEASES,
+    Count,
+    GradientRelease,
+    ImmediateGuard,
+    JudgedGuard,
+    SignRelease,
+    Stable,
+    Time,
+)
 from quorank.users import CLICK_MODELS, Cascade, LoggedClicks, PositionBased, TrustBias, UserBrowsing
 
 FAMILIES: dict[str, Family[Any]] = {
@@ -71,6 +84,11 @@ FAMILIES: dict[str, Family[Any]] = {
     "partitions": PARTITIONS,
     "attacks": ATTACKS,
     "sources": SOURCES,
+    "releases": RELEASES,
+    "closings": CLOSINGS,
+    "guards": GUARDS,
+    "tokenisers": Family("tokeniser", Tokeniser),
+    "features": Family("feature set", Features),
 }
 
 EXAMPLES: dict[str, list[Any]] = {
@@ -226,6 +244,11 @@ EXAMPLES: dict[str, list[Any]] = {
         Rprop(),
         Rprop(initial=0.02, alpha=1.5, beta=0.4, least=0.001, most=0.5),
     ],
+    "releases": [GradientRelease(), SignRelease(), SignRelease(bits=1)],
+    "closings": [Count(), Count(37), Time(), Time(1 / 3), Stable(), Stable(known=2.0, least=2, most=9)],
+    "guards": [ImmediateGuard(), JudgedGuard(), JudgedGuard(bound=0.02, sure=0.0, surely=1 / 3, most=2, halvings=0)],
+    "tokenisers": [Tokeniser(), Tokeniser("none"), Tokeniser("none", "french"), Tokeniser("german", "porter")],
+    "features": [Features(), Features(bm25="published", idf="published"), Features(k1=2.0, idf_over="query")],
 }
 
 _REFUSED = """
@@ -281,6 +304,13 @@ attacks inner-product: factor = 0.0
 attacks min-max: direction = "mean"
 attacks mimic: victim = "last"
 attacks tailored: against = "theta"
+releases signs: bits = 3
+closings count: updates = 0
+closings time: seconds = 0.0
+closings stable: known = 0.0 | least = 1 | most = 8
+guards judged: bound = 0.0 | bound = 1.0 | sure = -1.0 | most = 1 | halvings = -1
+tokenisers words: stemming = "englsh" | stop_words = "klingon"
+features letor: k1 = 0.0 | b = 1.5 | delta = 1.5 | idf = "none" | idf_over = "document"
 sources folder: path = "" | ignore = "*.log"
 sources mail: path = ""
 sources firefox: path = ""

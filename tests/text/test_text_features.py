@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.parts import Family, to_table
 from quorank.text import (
     Document,
     Features,
@@ -26,7 +25,6 @@ from quorank.text import (
 from quorank.text.features import field_features
 
 WORDS = Tokeniser("none")
-FAMILY = Family("feature set", Features)
 PUBLISHED = Features(bm25="published", idf="published")
 QUERIES = [["word3"], ["word0", "word17", "word150"], ["word5", "word5", "word9"], ["word1", "nowhere"]]
 LENGTH, TF, IDF, TF_IDF, BM25, ABS, DIR, JM = range(8)
@@ -207,9 +205,3 @@ def test_wrong_shapes_are_refused() -> None:
         pair_features(FieldCounts([[1.0]], [4], statistics), FieldCounts([[1.0], [0.0]], [4, 4], statistics))
     with pytest.raises(BadInput, match="one query's terms"):
         pooled(statistics, FieldStatistics(3, [1.0, 1.0], [2.0, 2.0], 12.0))
-
-
-@pytest.mark.parametrize("part", [Features(), PUBLISHED, Features(k1=2.0, lambda_=0.5, idf_over="query")])
-def test_a_feature_set_prints_and_reads_back(part) -> None:
-    assert FAMILY.parse(str(part)) == part
-    assert FAMILY.read(to_table(part), "features") == part

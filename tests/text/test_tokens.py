@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from quorank.errors import BadInput
-from quorank.parts import Family, to_table
 from quorank.text import Tokeniser
 from quorank.text import tokens as module
 from quorank.text.tokens import LONGEST, normalised_words
 
 ALL = Tokeniser(stop_words="none")
-FAMILY = Family("tokeniser", Tokeniser)
 # letters with marks, Hangul letters, ligatures, signs, scripts without spaces, and what has no place in a text
 ODD = "aZ9 _-'’\u00ad\u200bäÄßéé´™½²ﬁŉΐΆςκАяİıाक์निकि가가かカ漢字ǅ\U0001d400\U00020000\ud800…—\u0344\u00b5K\u212b"
 
@@ -96,19 +93,6 @@ def test_the_memory_of_terms_is_bounded(monkeypatch) -> None:
     module._terms.cache_clear()
     assert ALL.tokenise(" ".join(f"w{i}" for i in range(95))) == [f"w{i}" for i in range(95)]
     assert len(module._terms(ALL)) <= 10
-
-
-@pytest.mark.parametrize("part", [Tokeniser(), ALL, Tokeniser("none", "french")])
-def test_a_tokeniser_prints_and_reads_back(part) -> None:
-    assert FAMILY.parse(str(part)) == part
-    assert FAMILY.read(to_table(part), "tokens") == part
-
-
-def test_unknown_languages_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(BadInput, match=r"stemming: expected one of .*english.*got 'englsh' \(did you mean 'english'"):
-        FAMILY.read({"stemming": "englsh"}, "tokens")
-    with pytest.raises(BadInput, match=r"tokens\.stop_words"):
-        FAMILY.read({"stop_words": "klingon"}, "tokens")
 
 
 def test_without_the_library_stemming_says_what_to_install(monkeypatch) -> None:
