@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import mailbox
 import zipfile
+from email.message import EmailMessage
 
 import pytest
 from refusals import refused
@@ -156,6 +158,15 @@ def test_trec_text(tmp_path) -> None:
     assert read_collection(tmp_path / "doc.trec").documents == found.documents
 
 
+def test_trec_text_in_several_files(tmp_path) -> None:
+    for number in ("1", "2"):
+        (tmp_path / f"ap{number}").write_text(f"<DOC>\n<DOCNO> AP-{number} </DOCNO>\n<TEXT>story</TEXT>\n</DOC>\n")
+    assert [document.id for document in read_collection(tmp_path).documents] == ["AP-1", "AP-2"]
+    (tmp_path / "ap3").write_text((tmp_path / "ap1").read_text())
+    with refused("text.id-twice"):
+        read_collection(tmp_path)
+
+
 CORPUS = [{"_id": "a", "title": "T", "text": "text a"}, {"_id": 2, "text": "ü"}, {"id": "c", "contents": "", "x": 1}]
 ASKED_OF = [{"_id": "q", "text": "find a"}, {"_id": "r", "text": "other"}]
 
@@ -225,6 +236,93 @@ def test_a_file_that_is_not_text_is_left_out_and_told(tmp_path) -> None:
     assert found.skipped == {"files_that_are_not_text": Skipped(1, "b.txt")}
 
 
+START = b"From someone@example.org Thu Jan  1 00:00:00 1970\n"
+
+
+def mbox(folder, *messages: bytes):
+    path = folder / "mail.mbox"
+    path.write_bytes(b"\n".join(START + message for message in messages))
+    return path
+
+
+def test_messages_written_by_the_library(tmp_path) -> None:
+    message = EmailMessage()
+    message["Subject"] = "Grüße aus Köln"
+    message["Message-ID"] = "<1@example.org>"
+    message.set_content("plain äöü\n")
+    message.add_alternative("<p>html</p>", subtype="html")
+    message.add_attachment("attached text", filename="notes.txt")
+    message.add_attachment(b"\0\1", maintype="image", subtype="png", filename="x.png")
+    page = EmailMessage()
+    page["Subject"] = "page"
+    page.set_content("<style>p {}</style><p>Fish &amp; <b>chips</b></p>", subtype="html")
+    box = mailbox.mbox(tmp_path / "mail.mbox")
+    box.add(message)
+    box.add(page)
+    box.flush()
+    first, second = read_collection(tmp_path / "mail.mbox").documents
+    assert (first.id, first.title, first.body) == ("1@example.org", "Grüße aus Köln", "plain äöü")
+    assert (second.id, second.body) == ("message-2", "Fish & chips")
+
+
+def test_bad_encodings_cost_characters_not_messages(tmp_path) -> None:
+    path = mbox(
+        tmp_path,
+        b"Subject: =?no-such-charset?B?////?=\nContent-Type: text/plain; charset=utf-8\n\ncaf\xe9 au lait\n",
+        b"Subject: caf\xe9\nContent-Type: text/plain; charset=no-such\n\nbody two\n",
+        b"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\n!!!not base64\n",
+        b'Content-Type: multipart/mixed; boundary="x"\n\nno parts\n',
+    )
+    found = read_collection(path).documents
+    assert len(found) == 4
+    assert found[0].body == "café au lait"
+    assert found[1].body == "body two"
+    assert found[1].title.startswith("caf")
+
+
+def test_copies_are_read_once(tmp_path) -> None:
+    message = b"Message-ID: <a@b>\nSubject: s\n\nbody\n"
+    found = read_collection(mbox(tmp_path, message, message, b"Subject: t\n\nother\n"))
+    assert [document.id for document in found.documents] == ["a@b", "message-3"]
+    assert found.skipped == {"repeated_messages": Skipped(1, "a@b")}
+
+
+STORIES = """<!DOCTYPE lewis SYSTEM "lewis.dtd">
+<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" OLDID="5544" NEWID="1">
+<DATE>26-FEB-1987 15:01:01.79</DATE>
+<TOPICS><D>cocoa</D></TOPICS>
+<TEXT>&#2;
+<TITLE>BAHIA COCOA &lt;REVIEW></TITLE>
+<DATELINE>    SALVADOR, Feb 26 - </DATELINE><BODY>Showers continued
+throughout the week.
+ Reuter
+&#3;</BODY></TEXT>
+</REUTERS>
+<REUTERS TOPICS="NO" OLDID="5545" NEWID="2">
+<TEXT TYPE="UNPROC">&#2;
+Shares were quiet
+all day.
+&#3;</TEXT>
+</REUTERS>
+"""
+STORY = '<REUTERS NEWID="3"><TEXT><TITLE>T</TITLE><BODY>third</BODY></TEXT></REUTERS>\n'
+
+
+def test_stories_of_several_files(tmp_path) -> None:
+    (tmp_path / "reut2-000.sgm").write_text(STORIES)
+    (tmp_path / "reut2-001.sgm").write_text(STORY)
+    found = read_collection(tmp_path)
+    assert [document.id for document in found.documents] == ["1", "2", "3"]
+    first, second, third = found.documents
+    assert first.title == "BAHIA COCOA <REVIEW>"
+    assert first.body.split() == ["Showers", "continued", "throughout", "the", "week.", "Reuter"]
+    assert "SALVADOR" not in first.body
+    assert second.title == "Shares were quiet"
+    assert "all day." in second.body
+    assert third.body == "third"
+    assert read_collection(tmp_path / "reut2-001.sgm").documents == (third,)
+
+
 def refusal(path) -> str:
     with pytest.raises(BadInput) as caught:
         read_collection(path)
@@ -243,6 +341,9 @@ def refusal(path) -> str:
         ("x.trec", b"<DOC>\nno number\n</DOC>", "line 1: this document has no number"),
         ("x.trec", b"<DOC><DOCNO>1</DOCNO></DOC>\nstray\n<DOC></DOC>", "expected <doc>, got 'stray'"),
         ("x.trec", b"<DOC><DOCNO>1</DOCNO></DOC>\n<DOC><DOCNO>1</DOCNO></DOC>", "line 2: the document id '1' stands twice"),
+        ("x.mbox", b"\nFrom a\n", "line 1: expected `From"),
+        ("x.sgm", STORIES.replace(' NEWID="2"', "").encode(), "line 12: this story has no number"),
+        ("x.sgm", b"<REUTERS NEWID='4'>", "found no such story"),
         ("x.bin", b"\0\1\2", "not a text collection; expected a folder with corpus.jsonl"),
         ("x.gz", b"\x1f\x8b\x08damaged", "not sound gzip data"),
     ],
