@@ -24,7 +24,7 @@ from quorank.data import Collection, DataSource, load
 from quorank.data.normalisation import FixedRange, RawFeatures
 from quorank.errors import BadInput
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import read_experiment_file, set_values, shipped_file
+from quorank.experiments.experiment_file import find_experiment_file, set_values
 from quorank.experiments.runner import run_experiment
 from quorank.export import TARGETS
 from quorank.export.directory import (
@@ -74,12 +74,10 @@ def check_collection(name: str, rounds: int, folder: Path) -> bool:
     low, high = (tuple(limit(axis=0).astype(float).tolist()) for limit in (features.min, features.max))
     same = True
     for kind, (file, changes) in RANKERS.items():
-        path = shipped_file(Path(file))
-        assert path is not None
         given = [*changes, f"data.source={name}", f"federation.rounds={rounds}", "federation.clients=200"]
         given.append(f'data.normalize={{ kind = "{FixedRange.kind}", low = {list(low)}, high = {list(high)} }}')
         run = folder / f"{Path(name).name.replace(':', '-')}-{kind}"
-        run_experiment(Experiment.read(set_values(read_experiment_file(path), given)), run)
+        run_experiment(Experiment.read(set_values(find_experiment_file(file), given)), run)
         exported = ExportedRanker(read_ranker(run))
         for target in TARGETS.values():
             try:

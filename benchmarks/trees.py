@@ -25,7 +25,7 @@ from scipy.optimize import minimize
 
 from quorank.data import Collection, DataSource, RankingData, load
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import read_experiment_file, set_values, shipped_file
+from quorank.experiments.experiment_file import find_experiment_file, set_values
 from quorank.experiments.runner import run_experiment
 from quorank.federation.boosting import Boosting, TrainingLists, list_owners
 from quorank.federation.rounds import State, private_sum
@@ -274,9 +274,7 @@ def private_linear(split: Collection, clients: int, seed: int, epsilon: float, r
 
 def run_of(name: str, seed: int, *assignments: str) -> dict[str, Any]:
     """The summary of a run of a shipped file."""
-    path = shipped_file(Path(name))
-    assert path is not None
-    file = set_values(read_experiment_file(path), [f"seed={seed}", "evaluation.every=1000", *assignments])
+    file = set_values(find_experiment_file(name), [f"seed={seed}", "evaluation.every=1000", *assignments])
     with tempfile.TemporaryDirectory() as folder:
         return run_experiment(Experiment.read(file), Path(folder) / "run")
 

@@ -72,13 +72,13 @@ def start(
 def _make(folder: Path, file: Path | None, features: int | None, run: str | None, chosen: dict[str, Any]) -> Home:
     from quorank.experiments.deployment import check_experiment, fitted_to_data
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.experiment_file import read_experiment_file, shipped_file
+    from quorank.experiments.experiment_file import find_experiment_file
     from quorank.service.home import Home, Settings
 
     if file is None:
         sentence = "there is no coordinator here yet; say what it runs with --experiment FILE.toml"
         raise BadInput("coordinator.missing", sentence, f"{folder}")
-    found = Experiment.read(read_experiment_file(shipped_file(file) or file))
+    found = Experiment.read(find_experiment_file(file))
     check_experiment(found)
     found, count = fitted_to_data(found) if features is None else (found, features)
     return Home.create(folder, found, Settings(run or file.stem, count, **service.with_address(chosen)))

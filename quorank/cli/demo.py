@@ -25,11 +25,11 @@ def demo(
     from rich.console import Console
 
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
+    from quorank.experiments.experiment_file import find_experiment_file, set_value
     from quorank.experiments.run_directory import load_run
     from quorank.experiments.runner import run_experiment
     from quorank.reports.comparison import RunGroup, compare_table
-    from quorank.reports.panel_svg import write_picture
+    from quorank.reports.page import write_picture
     from quorank.reports.panels import panels_of
     from quorank.reports.report import report_page, write_comparison
 
@@ -41,9 +41,7 @@ def demo(
     )
     groups = []
     for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended: sharper lists")):
-        path = shipped_file(Path(name))
-        assert path is not None
-        chosen = read_experiment_file(path)
+        chosen = find_experiment_file(name)
         for key, value in {
             "data.source": data,
             "data.fold": fold,

@@ -250,13 +250,10 @@ def audit(
     """
     from quorank.experiments.audit import audit_experiment
     from quorank.experiments.experiment import Experiment
-    from quorank.experiments.experiment_file import read_experiment_file, shipped_file
+    from quorank.experiments.experiment_file import find_experiment_file
     from quorank.experiments.run_directory import CONFIG
 
-    file = run / CONFIG if run.is_dir() else shipped_file(run) or run
-    sentence = "nothing to audit here; expected the directory of a run, or an experiment file"
-    require(file.is_file(), "file.missing", sentence, f"{run}")
-    experiment = Experiment.read(read_experiment_file(file))
+    experiment = Experiment.read(find_experiment_file(run / CONFIG if run.is_dir() else run))
     result = audit_experiment(
         experiment,
         canaries=canaries,

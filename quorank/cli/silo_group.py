@@ -67,7 +67,7 @@ def start(
 def _make(
     folder: Path, file: Path | None, parties: str | None, run: str | None, chosen: dict[str, Any], *, search: bool
 ) -> SiloHome:
-    from quorank.experiments.experiment_file import read_experiment_file, shipped_file
+    from quorank.experiments.experiment_file import find_experiment_file
     from quorank.experiments.silo_experiment import read_group
     from quorank.service.holders.group import SiloHome, settings_of
     from quorank.silos.search.settings import SearchTerms
@@ -78,7 +78,7 @@ def _make(
     sentence = "with a group file, searches are configured by its section [search]; leave out --search"
     require(file is None or not search, "option.conflict", sentence, "--search")
     if file is not None:
-        terms = read_group(read_experiment_file(shipped_file(file) or file), run or file.stem)
+        terms = read_group(find_experiment_file(file), run or file.stem)
     else:
         names = tuple(name.strip() for name in (parties or "").split(",") if name.strip())
         try:

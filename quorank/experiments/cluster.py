@@ -15,17 +15,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quorank import __version__
 from quorank.errors import BadInput, require
+from quorank.experiments import run_directory as storage
+from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, write_toml
+from quorank.experiments.grid import Cell, Grid
+from quorank.experiments.run_directory import ReportPage, RunSummary
+from quorank.experiments.runner import run_experiment
 from quorank.files.atomic import write_whole
 from quorank.files.documents import parse_json
-
-if TYPE_CHECKING:
-    from quorank.experiments.grid import Cell, Grid
-    from quorank.experiments.run_directory import ReportPage
 
 CONNECT_SECONDS = 20.0
 STOP_SECONDS = 1.0
@@ -51,11 +52,8 @@ def run_on_cluster(
     Workers run as many cells at once as they have threads, each with one thread unless told otherwise. On resume finished
     cells are kept, and unfinished ones begin again. `report` is a function of a module, which workers find by its name.
     """
-    from quorank.experiments import run_directory as storage
-    from quorank.experiments.run_directory import RunSummary
-
     if not resume:
-        storage.check_new(folder, overwrite=overwrite)
+        storage.check_new(folder, overwrite=overwrite)  # before any connection
     client = _connect(address)
     with client:
         check_workers(client)
@@ -149,8 +147,6 @@ def _results(
 
 def _write(target: Path, files: Files) -> None:
     """Write a run's files; the summary, which marks it as finished, comes last."""
-    from quorank.experiments import run_directory as storage
-
     target.mkdir(parents=True, exist_ok=True)
     storage.clear(target)
     for name in sorted(files, key=lambda name: (name == storage.SUMMARY, name)):
@@ -161,9 +157,6 @@ def _write(target: Path, files: Files) -> None:
 
 def run_cell(toml: str, name: str, threads: int, stop: str, report: ReportPage | None) -> Files | BadInput:
     """On a worker: play one run and return its files, or why it cannot be run; `stop` names the event to stop it."""
-    from quorank.experiments.experiment import Experiment
-    from quorank.experiments.runner import run_experiment
-
     stopped, asked = _distributed().Event(stop), time.monotonic()
 
     def stopping() -> bool:

@@ -1,7 +1,7 @@
 """Experiment files: TOML tables in which every key knows the line that it was written on.
 
 `read_experiment_file` reads one, `set_values` applies `--set KEY=VALUE`, `write_toml` writes one back. The files that
-come with Quorank lie in `files/` and are found by name (`shipped_file`).
+come with Quorank lie in `files/`; `find_experiment_file` finds them by name.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ class ExperimentFile:
         return next((self.places[k] for k in (key, *below, *parents) if k in self.places), self.name)
 
 
-def shipped_file(name: Path) -> Path | None:
-    """Return the shipped file of this name (`fpdgd`, `recommended`), or None; a file of that name takes precedence."""
-    path = SHIPPED / f"{name}.toml"
-    return path if not name.is_file() and path.is_file() else None
-
-
 def shipped_names() -> list[str]:
     """Return the names of the shipped files that `quorank run` takes, in order; a silo group's is for `quorank silo`."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml") if not path.stem.startswith("silo-"))
 
 
-def find_experiment_file(name: Path) -> ExperimentFile:
-    """Read an experiment file, or the shipped one of that name; for a name that is neither the shipped ones are listed."""
-    found = shipped_file(name)
-    if found is None and not (name.exists() or name.is_symlink()):
+def find_experiment_file(name: Path | str) -> ExperimentFile:
+    """Read an experiment file, else the shipped one of that name (`fpdgd`, `recommended`).
+
+    Raises:
+        BadInput: `file.missing`, with the names of the shipped files, or what `read_experiment_file` refuses.
+    """
+    path, shipped = Path(name), SHIPPED / f"{name}.toml"
+    if not path.is_file() and shipped.is_file():
+        return read_experiment_file(shipped)
+    if not (path.exists() or path.is_symlink()):
         known = shipped_names()
-        sentence = f"no such experiment file{suggest(name.name, known)}; these are shipped: {', '.join(known)}"
-        raise BadInput("file.missing", sentence, str(name))
-    return read_experiment_file(found or name)
+        sentence = f"no such experiment file{suggest(path.name, known)}; these are shipped: {', '.join(known)}"
+        raise BadInput("file.missing", sentence, str(path))
+    return read_experiment_file(path)
 
 
 def with_seed(file: ExperimentFile, seed: int, place: str) -> ExperimentFile:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,13 @@ class Difference:
     def margin(self) -> float | None:
         """Half of the confidence interval's width; t intervals are symmetric."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields and the papers' mark, for JSON."""
+        return asdict(self) | {"mark": mark(self)}
+
+
+Found = TypeVar("Found", Difference, Difference | None)
 
 
 def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
@@ -109,10 +116,10 @@ def bonferroni(p: float, comparisons: int) -> float:
     return min(1.0, comparisons * p)
 
 
-def corrected(differences: Sequence[Difference]) -> list[Difference]:
-    """The same differences with p corrected over those of them that could be tested."""
-    m = sum(d.p is not None for d in differences)
-    return [d if d.p is None else replace(d, corrected_p=bonferroni(d.p, m)) for d in differences]
+def corrected(differences: Sequence[Found]) -> list[Found]:
+    """Return the differences with p corrected over those that could be tested; a missing one stays None."""
+    m = sum(d is not None and d.p is not None for d in differences)
+    return [d if d is None or d.p is None else replace(d, corrected_p=bonferroni(d.p, m)) for d in differences]
 
 
 def mark(difference: Difference) -> str:

@@ -60,17 +60,14 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     labels = {identity: ", ".join(f"{k}={_text(v)}" for k, v in table.items()) for identity, table in differs.items()}
     if len(members) == 1:
         identity, repetitions = next(iter(members.items()))
-        return [RunGroup(_lone_label(repetitions[0]), {}, tuple(repetitions))]
+        run = repetitions[0]
+        label = f"{statement.kind(run.setting('learner'), '?')} on {run.setting('data.source', '?')}"
+        return [RunGroup(label, {}, tuple(repetitions))]
     return [
         # A setting that lacks every differing key is named by what it lacks.
         RunGroup(labels[i] or ", ".join(f"no {key}" for key in varying), differs[i], tuple(repetitions))
         for i, repetitions in members.items()
     ]
-
-
-def _lone_label(run: Run) -> str:
-    learner, source = run.setting("learner", "?"), run.setting("data.source", "?")
-    return f"{learner.get('kind', '?') if isinstance(learner, Mapping) else learner} on {source}"
 
 
 def _text(value: Any) -> str:
@@ -207,8 +204,10 @@ class CompareTable:
 def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     """Compare settings with the first of them."""
     require(len(groups) > 0, "run.missing", "nothing to compare: expected at least one run")
-    measures = measures_of(groups)
-    by_measure = [corrected_present([_against(group, groups[0], m) for group in groups[1:]]) for m in measures]
+    measures, by_measure = measures_of(groups), []
+    for measure in measures:
+        first, *others = (group.repeated(measure.section, measure.key) for group in groups)
+        by_measure.append(corrected([repeated_t(values, first) for values in others]))
     against = [(), *zip(*by_measure, strict=True)]
     spreads = [tuple(spread(group, measure) for measure in measures) for group in groups]
     names = map(letter, range(len(groups)))
@@ -227,12 +226,6 @@ def spread(group: RunGroup, measure: Measure) -> Spread:
     values = values[np.isfinite(values)]
     mean = float(values.mean()) if len(values) else None
     return Spread(mean, float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
-
-
-def corrected_present(differences: Sequence[Difference | None]) -> list[Difference | None]:
-    """Correct p values as `corrected` does, where some settings lack the metric."""
-    present = iter(corrected([d for d in differences if d is not None]))
-    return [None if d is None else next(present) for d in differences]
 
 
 def letter(index: int) -> str:
@@ -279,11 +272,6 @@ def privacy_of(group: RunGroup) -> list[str]:
     return list(dict.fromkeys(statement.privacy(run.summary.get("privacy")) for run in group.runs))
 
 
-def _against(group: RunGroup, first: RunGroup, measure: Measure) -> Difference | None:
-    ours, theirs = (g.repeated(measure.section, measure.key) for g in (group, first))
-    return repeated_t(ours, theirs)
-
-
 def _table(first: Sequence[str], measures: Sequence[Measure], rows: Sequence[Sequence[str]]) -> Table:
     """Build a table of at most 80 columns: those of `first`, then one per measure."""
     from rich import box
@@ -305,7 +293,7 @@ def _row_dict(row: Row, measures: Sequence[Measure]) -> dict[str, Any]:
     for measure, value in zip(measures, row.spreads, strict=True):
         figures[measure.section][measure.key] = asdict(value)
     against = {
-        f"{m.section}.{m.key}": None if d is None else asdict(d) | {"mark": mark(d)}
+        f"{m.section}.{m.key}": None if d is None else d.as_dict()
         for m, d in zip(measures, row.against_first, strict=bool(row.against_first))
     }
     return {

@@ -1,4 +1,4 @@
-"""Panels of curves: data, colours and dashes; `panel_svg` draws them."""
+"""Panels of curves: data, colours and dashes; `page.panel_svg` draws them."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from quorank.experiments.run_directory import Run, load_run
 from quorank.files.atomic import write_whole
 from quorank.reports import statement
 from quorank.reports.comparison import RunGroup, compare_table, privacy_of
-from quorank.reports.page import render
-from quorank.reports.panel_svg import panel_svg
+from quorank.reports.page import panel_svg, render
 from quorank.reports.panels import PALETTE, TITLES, Curve, Panel, panels_of
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quorank import __version__
 from quorank.files.atomic import write_whole
 from quorank.files.documents import json_bytes
-from quorank.reports import page
-from quorank.reports.panel_svg import panel_svg, write_picture
+from quorank.reports.page import panel_svg, render, write_picture
 from quorank.reports.panels import DASHES, Panel
 from quorank.reproduce.figure import PaperFigure
 
@@ -90,7 +89,7 @@ class FigureReport:
         ]
         heading = f"{figure.name}: {figure.title}"
         size = "quick: smaller than published" if figure.quick else "as published"
-        return page.render(
+        return render(
             "figure.html",
             "quorank.reproduce",
             title=f"{heading} · Quorank",

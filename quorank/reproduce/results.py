@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.experiments.run_directory import ONLINE_DISCOUNTED, Run, load_run
 from quorank.kernels.arrays import Doubles
-from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t
+from quorank.metrics.significance import Difference, Repetition, corrected, repeated_t
 from quorank.reports.panels import OF_ONE_ROUND, TITLES, Curve, aligned, block_means
 from quorank.reproduce.figure import Check, Figure
 
@@ -259,7 +259,7 @@ def _panel_dict(figure: Figure, panel: PanelResult) -> dict[str, Any]:
                 "values": entry.values.tolist(),
                 "runs": [run.path.name for run in entry.runs],
                 "privacy": entry.privacy,
-                "against_first": entry.against_first and _difference_dict(entry.against_first),
+                "against_first": entry.against_first and entry.against_first.as_dict(),
             }
             for entry in panel.variants
         ],
@@ -274,14 +274,10 @@ def _finding_dict(finding: Finding) -> dict[str, Any]:
         "significant": finding.significant[0],
         "significant_opposite": finding.significant[1],
         "comparisons": [
-            {"panel": c.panel, "what": c.what, "agrees": c.agrees, **_difference_dict(c.difference)}
+            {"panel": c.panel, "what": c.what, "agrees": c.agrees, **c.difference.as_dict()}
             for c in finding.comparisons
         ],
     }
-
-
-def _difference_dict(difference: Difference) -> dict[str, Any]:
-    return asdict(difference) | {"mark": mark(difference)}
 
 
 def measure_title(measure: str) -> str:

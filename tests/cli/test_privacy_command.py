@@ -203,7 +203,7 @@ def test_an_audit_counts_on_sampling_as_the_claim_does(quorank: Quorank, partici
     ("arguments", "words"),
     [
         (("ledger", "nowhere"), "no ledger here"),
-        (("audit", "nowhere"), "nothing to audit"),
+        (("audit", "nowhere"), "no such experiment file"),
         (("audit", "small.toml", "--canaries", "3"), "canaries: must be at least 10"),
         (("audit", "small.toml", "--canaries", "5000"), "do not fit 12 rounds"),
         (("audit", "small.toml", "--confidence", "2"), "confidence"),

@@ -12,7 +12,7 @@ from silo_groups import KEYS, NAMES, SMALL, call, group, refused, workplace
 
 from quorank.cli import service
 from quorank.errors import BadInput
-from quorank.experiments.experiment_file import read_experiment_file, shipped_file
+from quorank.experiments.experiment_file import find_experiment_file
 from quorank.experiments.silo_experiment import read_group
 from quorank.protocol.invitation import Invitation
 from quorank.service.holders.group import SiloHome
@@ -91,9 +91,7 @@ def test_mistakes_in_the_file_are_sentences_with_their_place() -> None:
 
 
 def test_the_shipped_file_holds_the_defaults() -> None:
-    file = shipped_file(Path("silo-group"))
-    assert file is not None
-    found = read_group(read_experiment_file(file), "silo-group")
+    found = read_group(find_experiment_file("silo-group"), "silo-group")
     assert found.parties == NAMES and found.seed is None
     assert found.statistics_epsilon == 8.0 and found.setting == SiloSetting()
 

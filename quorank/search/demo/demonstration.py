@@ -22,7 +22,7 @@ from urllib3 import BaseHTTPResponse, PoolManager
 
 from quorank.errors import BadInput, require, require_range
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import read_experiment_file, set_value, shipped_file
+from quorank.experiments.experiment_file import find_experiment_file, set_value
 from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
@@ -232,9 +232,7 @@ def _change(before: Sequence[Doubles], after: Sequence[Doubles]) -> dict[str, fl
 @contextmanager
 def _served(folder: Path, persons: int) -> Iterator[Home]:
     """Run a service with the experiment file `search` in a new folder, inside the block."""
-    file, n_features = shipped_file(Path("search")), len(SEARCH_FEATURES)
-    assert file is not None
-    chosen = read_experiment_file(file)
+    chosen, n_features = find_experiment_file("search"), len(SEARCH_FEATURES)
     for key, value in {"federation.clients": persons, **CHANGES}.items():
         chosen = set_value(chosen, key, value, "quorank search demo")
     experiment = Experiment.read(chosen)

@@ -13,6 +13,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -23,14 +24,12 @@ from markupsafe import Markup
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from quorank.errors import BadInput, require
-from quorank.reports.page import STYLE, environment
-from quorank.reports.panel_svg import panel_svg
+from quorank.reports.page import STYLE, environment, panel_svg
 from quorank.reports.panels import Curve, Panel
 from quorank.service.dashboard.access import PageToken, private_headers
 from quorank.service.dashboard.event_log import EVENTS, add_refusals
@@ -130,8 +129,7 @@ class _Watch:
     """Newest status and its rendering, shared by all viewers."""
 
     def __init__(self, read: Read, stopping: Callable[[], bool]) -> None:
-        self._read, self._stopping = read, stopping
-        self._lock: asyncio.Lock | None = None
+        self._read, self._stopping, self._lock = read, stopping, asyncio.Lock()
         self._status: Status | None = None
         self._drawn: dict[str, str] = {}
         self._read_at = self._drawn_at = -1e9
@@ -139,8 +137,6 @@ class _Watch:
 
     async def status(self) -> Status:
         """Return the status, at most LIVE_SECONDS old."""
-        if self._lock is None:
-            self._lock = asyncio.Lock()
         async with self._lock:
             if self._status is None or time.monotonic() - self._read_at >= LIVE_SECONDS * 0.9:
                 self._status = await run_in_threadpool(self._read)
@@ -157,24 +153,20 @@ class _Watch:
         """Yield the events of one browser: all sections first, then changed ones."""
         self.streams += 1
         try:
-            shown: Mapping[str, str] = {}
-            end = time.monotonic() + STREAM_SECONDS
+            shown: dict[str, str] = {}
+            end, over = time.monotonic() + STREAM_SECONDS, False
             yield f"retry: {int(3000 * LIVE_SECONDS)}\n\n"
-            over = False
             while time.monotonic() < end and not over:
-                over = self._stopping()
+                over, changed = self._stopping(), {}
                 if over:
                     self._read_at = -1e9  # read once more
-                try:
-                    drawn = await self._sections()
-                except (BadInput, OSError):  # the page stays unchanged
-                    drawn = dict(shown)
-                changed = {name: html for name, html in drawn.items() if shown.get(name) != html}
+                with suppress(BadInput, OSError):  # the page stays unchanged
+                    changed = dict((await self._sections()).items() - shown.items())
                 yield f"event: change\ndata: {json.dumps(changed)}\n\n" if changed else ": here\n\n"
-                shown, pauses = drawn, 0
-                while pauses < 10 and not over and not self._stopping():
-                    await asyncio.sleep(LIVE_SECONDS / 10)
-                    pauses += 1
+                shown |= changed
+                for _ in range(10):
+                    if not over and not self._stopping():
+                        await asyncio.sleep(LIVE_SECONDS / 10)
             if over:
                 yield "event: over\ndata:\n\n"
         finally:
@@ -373,10 +365,11 @@ gauge   quality_smoothed_error quality.smoothed_error Standard error of that.
 """Kind, name, field of the status and meaning of each number; unknown ones are left out."""
 
 
-class StatusCollector(Collector):
-    """Samples of one status."""
+class StatusCollector(CollectorRegistry):
+    """Registry with the numbers of one status."""
 
     def __init__(self, status: Status) -> None:
+        super().__init__(auto_describe=False)
         self.status = status
 
     def collect(self) -> Iterator[Metric]:
@@ -392,18 +385,14 @@ class StatusCollector(Collector):
         refused = CounterMetricFamily("quorank_refused", "Refusals by code.", labels=["code"])
         for code, number in sorted(add_refusals(status.refused).items()):
             refused.add_metric([code], number)
-        yield refused
         problems = GaugeMetricFamily("quorank_problem", "Current problems by code.", labels=["code"])
         for code in sorted({problem.code for problem in status.problems}):
             problems.add_metric([code], 1)
-        yield problems
         state = GaugeMetricFamily("quorank_state", "The state, as a label.", labels=["kind", "state"])
         state.add_metric([status.kind, status.state], 1)
-        yield state
+        yield from (refused, problems, state)
 
 
 def exposition(status: Status) -> bytes:
     """Return the status in Prometheus text format 0.0.4."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(StatusCollector(status))
-    return generate_latest(registry)
+    return generate_latest(StatusCollector(status))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quorank.reports.panel_svg import panel_svg, write_picture
+from quorank.reports.page import panel_svg, write_picture
 from quorank.reports.panels import PALETTE, Curve, Panel
 
 
