@@ -27,7 +27,7 @@ import numpy as np
 
 from quorank.silos.sketch.augmentation import Augment
 from quorank.silos.sketch.published import PublishedSetting, augment_parties, compare_methods, prepare_parties
-from quorank.silos.training.comparison import PartySource, prepare_lists, run_trial
+from quorank.silos.training.comparison import PartySource, compare_with_search, prepare_lists
 from quorank.silos.training.lists import SearchedLists
 from quorank.silos.training.setting import SiloSetting
 from quorank.text import Tokeniser
@@ -41,7 +41,9 @@ ROWS = {
 def trial(source: PartySource, labelled: int, seed: int, *, ours_only: bool = False) -> dict[str, float]:
     """nDCG@10 of every row in one trial."""
     ours = SiloSetting(labelled=(labelled,))
-    found = {row: figures["ndcg@10"] for row, figures in run_trial(source, ours, seed).table.items()}
+    found = {
+        row: figures["ndcg@10"] for row, figures in compare_with_search(source.holdings(seed), ours, seed).table.items()
+    }
     if ours_only:
         return found
     parties = source.holdings(seed)

@@ -1,6 +1,6 @@
 """Reference pages written from the code: every verb and option, every part and field, every key of an experiment file.
 
-Nothing here is typed by hand but headings: meanings are the comments and docstrings that stand beside the fields, and
+Nothing here is typed by hand but headings: meanings are those under `Args` or beside the fields, and
 sentences of options are those of `--help`. A field without a meaning is an error, and so is a section of experiment
 files that this program does not know.
 """
@@ -258,7 +258,7 @@ def family_page(place: str, family: Family[Any]) -> str:
         module = inspect.getmodule(member)
         assert module is not None
         lines += ["", f"## {kind}", "", f"`{member.__module__}.{member.__name__}`", ""]
-        lines += [_escaped(text) for text in _paragraphs(inspect.getdoc(member))]
+        lines += _description(inspect.getdoc(member))
         above = _paragraphs(module.__doc__)
         if len([part for part in family.members.values() if part.__module__ == member.__module__]) == 1 and above:
             lines += ["*From the module:* " + _escaped(above[0]).strip(), ""]
@@ -382,12 +382,28 @@ def _fields_table(cls: type[Any], given: object = None, only: Iterable[str] | No
 
 
 def meaning(cls: type[Any], name: str) -> str:
-    """Return what stands beside a field in the source: a comment on its line or above it, or a text below it."""
-    owner = next(base for base in cls.__mro__ if name in inspect.get_annotations(base))
-    found = _meanings(owner).get(name, "")
+    """Return the meaning of a field: its entry under `Args` in the class's docstring, else what stands beside it.
+
+    Beside it is a comment on its line or above it, or a text below it. Base classes count, the nearest first.
+    """
+    found = next(filter(None, (_arguments(base).get(name) for base in cls.__mro__)), None)
+    if found is None:
+        owner = next(base for base in cls.__mro__ if name in inspect.get_annotations(base))
+        found = _meanings(owner).get(name, "")
     if not re.search(r"\w{3}", found):
-        raise LookupError(f"{owner.__module__}.{owner.__name__}.{name} has no meaning beside it: write a comment there")
+        raise LookupError(
+            f"{cls.__module__}.{cls.__name__}.{name} has no meaning: write it under Args of the docstring"
+        )
     return found
+
+
+@cache
+def _arguments(cls: type[Any]) -> dict[str, str]:
+    """Entries under `Args` of a class's own docstring, by field."""
+    text = inspect.cleandoc(vars(cls).get("__doc__") or "") + "\n"
+    section = re.search(r"^Args:\n((?: {4}.*\n)+)", text, re.M)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {6,}.*)*)", section[1], re.M) if section else []
+    return {name: " ".join(words.split()).removesuffix(".") for name, words in entries}
 
 
 @cache
@@ -471,6 +487,17 @@ def _paragraphs(text: str | None) -> list[str]:
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text or "")):
         shown = paragraph if paragraph.startswith(("    ", "| ")) else " ".join(paragraph.split())
         found.append(f"{shown}\n")
+    return found
+
+
+def _description(text: str | None) -> list[str]:
+    """Paragraphs of a part's docstring for its page: without `Args`, which its table shows; examples as code."""
+    found = []
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text or "")):
+        if paragraph.startswith(">>>"):
+            found.append(f"```pycon\n{paragraph}\n```\n")
+        elif not paragraph.startswith("Args:"):
+            found += [_escaped(words.replace("Raises: BadInput:", "Refused:")) for words in _paragraphs(paragraph)]
     return found
 
 

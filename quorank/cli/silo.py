@@ -51,16 +51,15 @@ def demo(
     BM25. The labels of all parties improve that ranking by sums under masks:
     no document, query or label leaves a party.
     """
-    from quorank.silos.training.comparison import PartySource, RepeatedComparison, run_trial
+    from quorank.silos.training.comparison import PartySource, RepeatedComparison, compare_with_search
     from quorank.silos.training.setting import TRAININGS, SiloSetting
 
     paths = [str(path) for path in collection or ()]
     setting = SiloSetting(labelled=(labelled,), training=TRAININGS.read(training, "--training"))
-    skipped = skipped_of(read_texts(paths))
-    results = []
+    source, skipped, results = PartySource(tuple(paths), parties), skipped_of(read_texts(paths)), []
     for trial in range(trials):
         say(f"trial {trial + 1} of {trials}: {len(paths) if len(paths) > 1 else parties} parties learn …")
-        results.append(run_trial(PartySource(tuple(paths), parties), setting, seed + trial))
+        results.append(compare_with_search(source.holdings(seed + trial), setting, seed + trial))
     chosen = {"collections": paths, "labelled": labelled, "training": training, "seed": seed}
     print_result(RepeatedComparison(results).as_dict() | {"setting": chosen, "skipped": skipped}, json, _show)
 

@@ -64,9 +64,16 @@ class Participation(ABC):
 
     @abstractmethod
     def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
-        """Return the cohort of a round in ascending order; None stands for all clients.
+        """Return the cohort of a round. Open arrivals are simulated.
 
-        Open arrivals are simulated, given the turns that clients took before.
+        Args:
+            clients: Number of clients of the federation.
+            round_: Round, from 0.
+            seed: Seed of the run.
+            turns: Turns that clients took before the round, for open arrivals.
+
+        Returns:
+            Numbers of the clients, ascending; None stands for all.
         """
 
     def fewest(self, clients: int) -> int:
@@ -109,13 +116,19 @@ class Full(Participation):
 class Sampled(Participation):
     """Cohorts of a fixed size; every round draws each set of that size with equal probability.
 
+    Args:
+        cohort: Clients of a round, at least 1 and at most all.
+
+    Raises:
+        BadInput: `value.out-of-range` if `cohort` is below 1.
+
     >>> Sampled(cohort=3).members(clients=10, round_=0, seed=1)
     array([0, 6, 9])
     """
 
     kind: ClassVar[str] = "sampled"
 
-    cohort: int = 100  # clients of a round
+    cohort: int = 100
 
     def __post_init__(self) -> None:
         require_range("cohort", self.cohort, least=1)
@@ -130,9 +143,15 @@ class Sampled(Participation):
 
 @dataclass(frozen=True)
 class Poisson(Participation):
-    """Poisson sample: each client participates in each round independently with probability `rate`.
+    """Poisson sample: each client participates in each round independently with the same probability.
 
-    The rate is rounded so that the mean cohort size is an integer.
+    The probability is rounded so that the mean cohort size is an integer of at least 1.
+
+    Args:
+        rate: Probability in (0, 1] that a client participates in a round.
+
+    Raises:
+        BadInput: `value.out-of-range` if `rate` is outside (0, 1].
 
     >>> Poisson(rate=0.1).size(1000)
     100
@@ -141,7 +160,7 @@ class Poisson(Participation):
     kind: ClassVar[str] = "poisson"
     fixed_size: ClassVar[bool] = False
 
-    rate: float = 0.1  # probability that a client is in a round
+    rate: float = 0.1
 
     def __post_init__(self) -> None:
         require_range("rate", self.rate, above=0.0, most=1.0)
@@ -156,15 +175,28 @@ class Poisson(Participation):
 
 @dataclass(frozen=True)
 class Arrivals(Participation):
-    """Open arrivals: a round closes with the first `enough` replies, or after `minutes` with at least `least`.
+    """Open arrivals: a round closes with the first K replies, or after T minutes with at least L.
 
-    A client participates at most once per round, in at most `most` rounds of a run, and rests for `rest` rounds after
-    each.
+    A client participates at most once per round, in at most m rounds of a run, and rests for s rounds after each.
 
-    In a simulation each client arrives by a Poisson process. Its mean number of arrivals in a round's minutes is `rate`
-    times a log-normal factor (standard deviation `spread` of the logarithm) times 1 + amplitude·cos(2π(round/period −
-    zone)), with a time zone drawn from a share `zones` of the day. The first arrivals among the allowed clients form the
-    round: `enough` of them, or those in time, or `least` if fewer come in time.
+    In a simulation each client arrives by a Poisson process. Its mean number of arrivals in a round's T minutes is
+    `rate` times a log-normal factor times 1 + amplitude·cos(2π(round/period − zone)). The first arrivals among the
+    allowed clients form the round: K of them, or those in time, or L if fewer come in time.
+
+    Args:
+        enough: K, replies that close a round at once; noise is planned for K.
+        least: L, replies without which no round closes, at most K.
+        minutes: T, minutes after which L replies suffice.
+        most: m, rounds of a run in which one client may participate; None is unlimited.
+        rest: s, rounds that a client rests after each participation.
+        rate: Mean arrivals of a client in T minutes (simulation).
+        spread: Standard deviation of the logarithm of the clients' rates, 0 to 5 (simulation).
+        period: Rounds per day, at least 1 (simulation).
+        amplitude: Relative amplitude of the daily variation, in [0, 1) (simulation).
+        zones: Largest distance of the clients' time zones, as a share of a day (simulation).
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
 
     >>> Arrivals(enough=20, least=5).fewest(clients=1000)
     5
@@ -174,16 +206,16 @@ class Arrivals(Participation):
     fixed_size: ClassVar[bool] = False
     open_arrivals: ClassVar[bool] = True
 
-    enough: int = 100  # K, replies that close a round; noise is planned for K
-    least: int = 10  # L, replies without which a round does not close
-    minutes: float = 60.0  # T, minutes after which `least` replies suffice
-    most: int | None = None  # m, rounds of a run in which one client may participate; unlimited by default
-    rest: int = 0  # s, rounds that a client rests after each participation
-    rate: float = 0.5  # mean arrivals of a client per round
-    spread: float = 1.0  # σ of the logarithm of the clients' rates
-    period: float = 24.0  # rounds per day
-    amplitude: float = 0.8  # relative amplitude of the daily variation
-    zones: float = 0.25  # largest distance of time zones, as a share of a day
+    enough: int = 100
+    least: int = 10
+    minutes: float = 60.0
+    most: int | None = None
+    rest: int = 0
+    rate: float = 0.5
+    spread: float = 1.0
+    period: float = 24.0
+    amplitude: float = 0.8
+    zones: float = 0.25
 
     def __post_init__(self) -> None:
         require_range("enough", self.enough, least=1, below=2**31)

@@ -57,16 +57,24 @@ class Shared(Personalisation):
 class LocalOffset(Personalisation):
     """Offset that follows the client's own updates; the whole update is also sent.
 
-    θ learns what clients have in common, v the preferences of one client; `decay` forgets v slowly.
+    θ learns what clients have in common, v the preferences of one client: v ← (1 − decay)·v + rate·update.
 
-    >>> LocalOffset(rate=0.5, decay=0.1).keeps_parameters
-    True
+    Args:
+        rate: Share of its update that a client keeps, above 0.
+        decay: Share of v forgotten per round, in [0, 1).
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
+
+    >>> from quorank.rankers import Linear
+    >>> LocalOffset(rate=0.5).split(Linear(), n_features=2)
+    Split(send=array([1., 1.]), keep=array([0.5, 0.5]), decay=0.0)
     """
 
     kind: ClassVar[str] = "offset"
 
-    rate: float = 1.0  # share of its update that a client keeps
-    decay: float = 0.0  # share of v forgotten per round
+    rate: float = 1.0
+    decay: float = 0.0
 
     def __post_init__(self) -> None:
         require_range("rate", self.rate, above=0.0)
@@ -79,10 +87,13 @@ class LocalOffset(Personalisation):
 
 @dataclass(frozen=True)
 class OutputLayer(Personalisation):
-    """FedPer (Arivazhagan et al. 2019): shared hidden layer, personal output layer that is never sent.
+    """Shared hidden layer and personal output layer, which is never sent (FedPer, Arivazhagan et al. 2019).
 
-    >>> OutputLayer().keeps_parameters
-    True
+    Needs a ranker with a hidden layer; with another a run is refused with `personal.no-output-layer`.
+
+    >>> from quorank.rankers import MLP
+    >>> OutputLayer().split(MLP(hidden=2), n_features=1).send  # W, b and v
+    array([1., 1., 1., 1., 0., 0.])
     """
 
     kind: ClassVar[str] = "fedper"

@@ -42,7 +42,13 @@ class Server(ABC):
 
     @abstractmethod
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
-        """Return θ and the memory after a round whose mean update is `update`, all of shape (size,)."""
+        """Return θ and the memory after a round.
+
+        Args:
+            theta: (size,) θ before the round.
+            update: (size,) mean update u of the round, in the direction of ascent.
+            memory: State of the optimiser after the round before.
+        """
 
     def with_noise(self, memory: Memory, noise: float) -> Memory:
         """Return the memory before a round whose mean update has noise of this standard deviation on each number."""
@@ -67,18 +73,27 @@ class Server(ABC):
 
 @dataclass(frozen=True)
 class Add(Server):
-    """θ ← θ + step·u: federated averaging for step 1 (FPDGD algorithm 2), SGD on the server otherwise.
+    """Constant step θ ← θ + step·u: federated averaging for step 1 (FPDGD algorithm 2), SGD on the server otherwise.
 
-    With `average` = γ the published ranker is the mean of all θ in which round t counts t^γ; clients still learn from θ.
-    0 is the plain mean (Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging"); γ < 0 favours
-    early rounds, against overfitting to a few repeated queries. `among` holds other γ, of which a validation split
-    publishes the best, θ included.
+    The published ranker may be a mean of all θ, in which round t counts t^γ, while clients still learn from θ. γ = 0 is
+    the plain mean (Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging"); γ < 0 favours
+    early rounds, against overfitting to a few repeated queries. A shrunk mean moves each number towards its first value
+    by λ standard deviations of its noise, where that is known (`soft_threshold`). Both are post-processing and cost no
+    privacy.
 
-    With `shrink` = λ each number of that mean moves towards its first value by λ standard deviations of its noise, where
-    that is known (`soft_threshold`). Both are post-processing and cost no privacy.
+    With ρ above 0 each update is u − ρ·(θ − θ_first), the ascent with a penalty ρ/2·‖θ − θ_first‖²: it keeps a good
+    start and bounds the accumulated noise.
 
-    With `pull` = ρ each update is u − ρ·(θ − θ_first), the ascent with a penalty ρ/2·‖θ − θ_first‖²: it keeps a good start
-    and bounds the accumulated noise.
+    Args:
+        step: Step size, above 0; 1 is federated averaging.
+        average: γ in [−10, 10] of the published mean; None publishes θ.
+        among: Up to 16 other γ; a validation split publishes the best of all, θ included.
+        shrink: λ in [0, 100], standard deviations of its noise by which each number of the mean shrinks.
+        pull: ρ, strength of the pull towards the first θ, at least 0 and below 1/step.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range; `add.pull-overshoots` if step·pull ≥ 1;
+            `add.no-mean` for `among` or `shrink` without `average`; `add.twice` if a γ occurs twice.
 
     >>> Add(step=2.0).advance(np.zeros(1), np.array([0.5]), {})[0]
     array([1.])
@@ -86,11 +101,11 @@ class Add(Server):
 
     kind: ClassVar[str] = "add"
 
-    step: float = 1.0  # step size; 1 is federated averaging
-    average: float | None = None  # γ: publish the mean of all θ in which round t counts t^γ; None publishes θ
-    among: tuple[float, ...] = ()  # other γ, for the choice by a validation split
-    shrink: float = 0.0  # λ, standard deviations of its noise by which each number shrinks
-    pull: float = 0.0  # ρ, strength of the pull towards the first θ
+    step: float = 1.0
+    average: float | None = None
+    among: tuple[float, ...] = ()
+    shrink: float = 0.0
+    pull: float = 0.0
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
@@ -189,7 +204,14 @@ def soft_threshold(x: Doubles, threshold: float) -> Doubles:
 
 @dataclass(frozen=True)
 class Momentum(Server):
-    """Momentum: m ← β·m + u, θ ← θ + step·m.
+    """Momentum: m ← β·m + u, θ ← θ + step·m (FedAvgM, Hsu, Qi and Brown 2019).
+
+    Args:
+        step: Step size, above 0.
+        beta: Decay β of m, in [0, 1).
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
 
     >>> Momentum(step=1.0, beta=0.9).advance(np.zeros(1), np.ones(1), {"momentum": np.ones(1)})[0]
     array([1.9])
@@ -197,8 +219,8 @@ class Momentum(Server):
 
     kind: ClassVar[str] = "momentum"
 
-    step: float = 1.0  # step size
-    beta: float = 0.9  # β, decay of m
+    step: float = 1.0
+    beta: float = 0.9
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
@@ -217,7 +239,18 @@ class Momentum(Server):
 
 @dataclass(frozen=True)
 class Adam(Server):
-    """Adam (Kingma and Ba 2015) on the mean update as a gradient; defaults of FOLtR-ES.
+    """Adam on the mean update as a gradient (Kingma and Ba 2015, algorithm 1; FedAdam of Reddi et al. 2021).
+
+    The defaults are those of FOLtR-ES.
+
+    Args:
+        step: Step size, α of the paper, above 0.
+        beta1: Decay β₁ of the mean of updates, in [0, 1).
+        beta2: Decay β₂ of the mean of their squares, in [0, 1).
+        tiny: ϵ of the paper against division by 0, above 0; unrelated to privacy.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
 
     >>> theta, _ = Adam().advance(np.zeros(1), np.ones(1), Adam().start(1))
     >>> theta.round(6)
@@ -226,10 +259,10 @@ class Adam(Server):
 
     kind: ClassVar[str] = "adam"
 
-    step: float = 0.001  # α of the paper, step size
-    beta1: float = 0.9  # β₁, decay of the mean of updates
-    beta2: float = 0.999  # β₂, decay of the mean of their squares
-    tiny: float = 1e-8  # ϵ of the paper, against division by 0; unrelated to privacy
+    step: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    tiny: float = 1e-8
 
     def __post_init__(self) -> None:
         require_range("step", self.step, above=0.0)
@@ -252,12 +285,22 @@ class Adam(Server):
 
 @dataclass(frozen=True)
 class Rprop(Server):
-    """Rprop: θ ← θ + η·sgn(u), each parameter with its own η (Riedmiller and Braun 1993; Hartmann et al. 2019, eqs 1, 2).
+    """Rprop: θ ← θ + η·sgn(u) with one η per parameter (Riedmiller and Braun 1993; Hartmann et al. 2019, eqs 1, 2).
 
-    A coordinate's step grows while its sign stays and shrinks when it changes, so a round changes a parameter by at most
-    `most` for any updates. The factors are those of the original paper, as in Igel and Hüsken (2003). The Firefox study's
-    server code had α = 2, β = 0.6 and steps of 1 to 3 points, 2 at first, and adapts from the second iteration on; the
-    paper's text adapts from the third on, which is followed here.
+    A coordinate's step grows while its sign stays and shrinks when it changes, so a round changes a parameter by at
+    most η_max for any updates. The factors are those of the original paper, as in Igel and Hüsken (2003). The Firefox
+    study's server code had α = 2, β = 0.6 and steps of 1 to 3 points, 2 at first, and adapts from the second iteration
+    on; the paper's text adapts from the third on, which is followed here.
+
+    Args:
+        initial: η(0) = η(1), the first steps.
+        alpha: Growth α > 1 of a step while the sign stays.
+        beta: Shrinkage β in (0, 1) when the sign changes.
+        least: η_min, the shortest step.
+        most: η_max, the longest step.
+
+    Raises:
+        BadInput: `rprop.bad-steps` unless 0 < η_min ≤ η(0) ≤ η_max; `rprop.bad-factors` unless 0 < β < 1 < α.
 
     >>> Rprop().advance(np.zeros(2), np.array([3.0, -0.1]), Rprop().start(2))[0]
     array([ 0.05, -0.05])
@@ -265,11 +308,11 @@ class Rprop(Server):
 
     kind: ClassVar[str] = "rprop"
 
-    initial: float = 0.05  # η(0) = η(1), the first steps
-    alpha: float = 1.2  # α, growth of a step while the sign stays
-    beta: float = 0.5  # β, shrinkage when the sign changes
-    least: float = 0.01  # η_min, the shortest step
-    most: float = 1.0  # η_max, the longest step
+    initial: float = 0.05
+    alpha: float = 1.2
+    beta: float = 0.5
+    least: float = 0.01
+    most: float = 1.0
 
     def __post_init__(self) -> None:
         sentence = f"expected 0 < least ≤ initial ≤ most, got {self.least}, {self.initial}, {self.most}"

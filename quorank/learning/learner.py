@@ -21,7 +21,7 @@ from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
 from quorank.kernels.compiled import Kernel, fixed_memory_kernel, intrinsic, kernel
 from quorank.kernels.draws import fill_uniform
 from quorank.learning.client_loop import Impression, Work, World, client_loop, play
-from quorank.learning.plackett_luce import Buffers, log_denominators, sample_list
+from quorank.learning.plackett_luce import Buffers, fast_exp, sample_list, scaled_denominators
 from quorank.learning.trees.growth import TreePlan
 
 SHOW, LEARN = 0, 1
@@ -255,9 +255,10 @@ def _numbers(learner: Learner) -> Any:
 def fill_propensity(scores: Floats, n: int, k: int, rest: float, buffers: Buffers, out: Doubles) -> None:
     """out[p] = P(document at rank p | documents above) of a list that `sample_list` drew from `scores`."""
     if rest < 0.0:
-        log_denominators(scores, n, k, buffers)
+        scaled_denominators(scores, n, k, buffers)
         for p in range(k):
-            out[p] = np.exp(np.float64(scores[buffers.shown[p]]) - buffers.logarithms[p])
+            score = np.float64(scores[buffers.shown[p]])
+            out[p] = fast_exp(score - buffers.logarithms[p]) * buffers.inverses[p]
         return
     denominator = rest
     for p in range(k - 1, -1, -1):

@@ -31,7 +31,7 @@ from quorank.learning.client_loop import (
 from quorank.learning.exploration import FREE, IN_BLOCKS, Dial, block_denominators, draw_list
 from quorank.learning.inverse_propensity import PAIRS, ClickRule, value_coefficients
 from quorank.learning.learner import CompiledLearner
-from quorank.learning.plackett_luce import Buffers, fast_exp, log_denominators
+from quorank.learning.plackett_luce import Buffers, fast_exp, scaled_denominators
 
 
 @fixed_memory_kernel
@@ -61,11 +61,11 @@ def prepare_odds(then: Floats, n: int, k: int, rest: float, last: int, buffers: 
     if rest <= IN_BLOCKS:
         block_denominators(then, n, rest, k, buffers)
     elif rest < 0.0:
-        log_denominators(then, n, k, buffers)
+        scaled_denominators(then, n, k, buffers)
         for p in range(last + 1):
             for i in range(1, last + 1):
                 score = np.float64(then[buffers.shown[p]])
-                buffers.shares[p, i] = math.exp(min(score - buffers.logarithms[i], 700.0))
+                buffers.shares[p, i] = fast_exp(min(score - buffers.logarithms[i], 700.0)) * buffers.inverses[i]
     else:
         denominator = rest
         for i in range(k - 1, -1, -1):
@@ -110,30 +110,39 @@ def pair_coefficients(then: Floats, now: Floats, same: bool, n: int, k: int, res
         n: Number of candidates.
         k: Length of the list in buffers.shown, with its shown_weights and clicked.
         rest: Result of `sample_list` or `draw_list`; documents of different blocks form no pair.
-        buffers: `logarithms`, `inverses` and `shares` are scratch.
+        buffers: `logarithms`, `inverses`, `shares` and `ratios` are scratch.
     """
     shown, weights, clicked, coefficients = buffers.shown, buffers.shown_weights, buffers.clicked, buffers.coefficients
-    last = last_included(clicked, k)
+    ratios, last = buffers.ratios, last_included(clicked, k)
     for p in range(k):
         coefficients[p] = 0.0
     if last < 1:
         return False
     prepare_odds(then, n, k, rest, last, buffers)
-    has_pair = False
+    pairs, drawn = 0, same and rest >= 0.0
     for b in range(1, last + 1):
         for a in range(b):
             if clicked[a] == clicked[b] or (rest <= IN_BLOCKS and weights[a] != weights[b]):
                 continue
-            has_pair = True
-            if same and rest >= 0.0:
-                ratio = min(weights[a], weights[b]) / max(weights[a], weights[b])
+            if drawn:
+                ratios[pairs] = min(weights[a], weights[b]) / max(weights[a], weights[b])
             else:
-                ratio = fast_exp(-abs(np.float64(now[shown[a]]) - np.float64(now[shown[b]])))
-            weight = pair_weight(swap_odds(then, a, b, rest, buffers), 1.0) * pair_slope(ratio)
+                ratios[pairs] = -abs(np.float64(now[shown[a]]) - np.float64(now[shown[b]]))
+            pairs += 1
+    if not drawn:
+        for i in range(pairs):  # a loop of its own, which LLVM vectorises
+            ratios[i] = fast_exp(ratios[i])
+    pair = 0
+    for b in range(1, last + 1):
+        for a in range(b):
+            if clicked[a] == clicked[b] or (rest <= IN_BLOCKS and weights[a] != weights[b]):
+                continue
+            weight = pair_weight(swap_odds(then, a, b, rest, buffers), 1.0) * pair_slope(ratios[pair])
             sign = 1.0 if clicked[a] else -1.0
             coefficients[a] += sign * weight
             coefficients[b] -= sign * weight
-    return has_pair
+            pair += 1
+    return pairs > 0
 
 
 class ListRule(NamedTuple):

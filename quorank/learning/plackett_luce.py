@@ -8,7 +8,6 @@ list is marked so that its probabilities are computed in logarithms.
 
 from __future__ import annotations
 
-import math
 import struct
 from typing import NamedTuple
 
@@ -49,9 +48,10 @@ class Buffers(NamedTuple):
     taken: Integers  # 1 for documents already shown
     draws: Doubles  # (BATCH,)
     coefficients: Doubles  # (longest,) of ∇f, by rank
-    logarithms: Doubles  # (longest,) log-denominators by rank; scratch
+    logarithms: Doubles  # (longest,) of the denominators or of their scale, by rank; scratch
     inverses: Doubles  # (longest,) inverse denominators by rank; scratch
     shares: Doubles  # (k, k) weights over denominators; scratch
+    ratios: Doubles  # (k²,) e^−|f(k) − f(l)| of pairs; scratch
     activation: Floats  # (width,) of the hidden layer
     memory: Floats  # feature rows of all lists
     wanted: Integers  # (2,) range of `memory` to prefetch, see `ask_ahead`
@@ -72,7 +72,8 @@ def buffers_for(longest: int, width: int, memory: Floats, k: int) -> Buffers:
         shown=np.zeros(longest, whole), shown_weights=np.zeros(longest), clicked=np.zeros(longest, np.bool_),
         ranking=np.zeros(longest, whole), tempered=np.zeros(longest, single), weights=np.zeros(size),
         prefix=np.zeros(size), before=np.zeros(blocks + 1), taken=np.zeros(size, whole), draws=np.zeros(BATCH),
-        coefficients=np.zeros(longest), logarithms=np.zeros(longest), inverses=np.zeros(longest), shares=np.zeros((k, k)),
+        coefficients=np.zeros(longest), logarithms=np.zeros(longest), inverses=np.zeros(longest),
+        shares=np.zeros((k, k)), ratios=np.zeros(k * k),
         activation=np.zeros(width, single), memory=memory, wanted=np.zeros(2, whole),
     )  # fmt: skip
 
@@ -121,19 +122,19 @@ def _add_up(n: int, buffers: Buffers) -> float:
 
 @fixed_memory_kernel
 def _remove(document: int, buffers: Buffers) -> None:
-    """Set a weight to zero and recompute the sums of its block; `_accumulate` completes the sums."""
+    """Set a weight to zero and recompute the sums of its block from there on; `_accumulate` completes the sums."""
     buffers.weights[document] = 0.0
-    start, block = document // BLOCK * BLOCK, 0.0
-    for i in range(start, start + BLOCK):
+    block = buffers.prefix[document - 1] if document % BLOCK else 0.0
+    for i in range(document, document // BLOCK * BLOCK + BLOCK):
         block += buffers.weights[i]
         buffers.prefix[i] = block
 
 
 @fixed_memory_kernel
-def _accumulate(n: int, buffers: Buffers) -> float:
-    """Add up the sums of blocks; returns the total."""
-    total = 0.0
-    for b in range((n + BLOCK - 1) // BLOCK):
+def _accumulate(n: int, first: int, buffers: Buffers) -> float:
+    """Add up the sums of blocks from the first that changed; returns the total."""
+    total = buffers.before[first]
+    for b in range(first, (n + BLOCK - 1) // BLOCK):
         total += buffers.prefix[b * BLOCK + BLOCK - 1]
         buffers.before[b + 1] = total
     return total
@@ -197,10 +198,12 @@ def sample_list(scores: Floats, n: int, k: int, key: Uint64s, address: Address, 
     draw, taken_mass, out, p = 0, 0.0, 0, 0
     while p < k:
         if taken_mass > 0.5 * total:
+            first = n // BLOCK
             while out < p:
                 _remove(buffers.shown[out], buffers)
+                first = min(first, buffers.shown[out] // BLOCK)
                 out += 1
-            total, taken_mass = _accumulate(n, buffers), 0.0
+            total, taken_mass = _accumulate(n, first, buffers), 0.0
             if total < TINY:
                 rescaled = True
                 _weigh_remaining(scores, n, buffers)
@@ -236,21 +239,25 @@ def _sum(weights: Doubles, n: int) -> float:
 
 
 @fixed_memory_kernel
-def log_denominators(scores: Floats, n: int, k: int, buffers: Buffers) -> None:
-    """logarithms[p] = log Σ e^score over the documents not shown before position p, from the last position upwards."""
+def scaled_denominators(scores: Floats, n: int, k: int, buffers: Buffers) -> None:
+    """Compute Σ e^score over the documents not shown before each position p as e^logarithms[p] / inverses[p].
+
+    logarithms[p] is the highest of these scores, so that weights which span more than doubles hold keep their digits.
+    """
     shown, taken = buffers.shown, buffers.taken
     for p in range(k):
         taken[shown[p]] = 1
     top, total = _weigh_remaining(scores, n, buffers), 0.0
     for i in range(n):
         total += buffers.weights[i]
-    behind = top + math.log(total) if total > 0.0 else -np.inf
     for p in range(k - 1, -1, -1):
         taken[shown[p]] = 0
         score = np.float64(scores[shown[p]])
-        high, low = max(behind, score), min(behind, score)
-        behind = high + math.log1p(fast_exp(low - high))
-        buffers.logarithms[p] = behind
+        highest = max(top, score)
+        total = total * fast_exp(top - highest) + fast_exp(score - highest)
+        top = highest
+        buffers.logarithms[p] = top
+        buffers.inverses[p] = 1.0 / total
 
 
 @fixed_memory_kernel

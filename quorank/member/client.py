@@ -1,8 +1,8 @@
 """Device for applications: `rank` shows a list, `record` learns from its clicks, `sync` exchanges with the service.
 
-A device polls; nothing is held open. Each answer is stored before it leaves, and sent again until the service has confirmed
-it. Whatever a service sends, a device answers only as its terms allow: a task must be signed by the key of the invitation,
-the terms at enrolment must be those of the invitation, and everything else is rejected or declined.
+A device polls and holds no connection open. Each answer is stored before it leaves, and sent again until the service has
+confirmed it. A device answers only what its terms allow: a task must be signed by the key of the invitation, the terms at
+enrolment must be those of the invitation, and everything else is rejected or declined.
 """
 
 from __future__ import annotations
@@ -38,20 +38,29 @@ MOST_LETTERS = 12
 CONFIRMED = "confirmed"
 """Fact: the digest of the last confirmed answer."""
 _ETAG = re.compile(r'(?:W/)?"[!#-~]{1,100}"')
-_HEAD_BYTES = 1 << 16  # of a task or letter beside its numbers
+_HEAD_BYTES = 1 << 16  # limit on a task without its parameters, bytes
 
 
 class Client(SyncedMembership[Terms]):
-    """A device; open it with `Client.open`, and close it or use it as a context.
+    """Device of one person: shows lists, learns from clicks and takes part in the rounds of a service.
+
+    Open it with `Client.open`, and close it or use it as a context manager. Only `sync` and `leave` use the network, and
+    nothing is sent without consent. Several threads may share a device.
+
+    Attributes:
+        terms: Agreed terms of the run, such as `terms.n_features` and the length of a list, `terms.k`.
+        folder: Directory of the private store.
 
     >>> terms = Terms("run", 0, n_features=2, rounds=10, interactions=1)
     >>> desk = Invitation("desk", "https://127.0.0.1:9", MemberKey.create().public, terms.table(), code=bytes(32))
-    >>> desk.write(Path("invitation.json"))
+    >>> desk.write(Path("invitation.json"))  # a service's operator does this
     >>> with Client.open("device", "invitation.json") as client:
+    ...     print(client.sync().outcome)  # without consent nothing is sent
     ...     client.consent(True)
     ...     shown = client.rank([[0.1, 0.9], [0.8, 0.2]])
     ...     client.record(shown, clicks=[True, False])
-    ...     client.status()["waiting"]  # for `client.sync()`, which exchanges with the service
+    ...     client.status()["waiting"]  # interactions for the next `client.sync()`
+    consent
     1
     """
 
@@ -81,20 +90,26 @@ class Client(SyncedMembership[Terms]):
         guard: ClickGuard | None = None,
         **options: Any,
     ) -> Client:
-        """Open the device of a folder; no network is needed.
+        """Open the device of a folder, or create it from an invitation; no network is needed.
 
         Args:
-            folder: Directory of the private store.
+            folder: Directory of the private store, created with mode 0700.
             invitation: Invitation file, needed once; the same one may be given again.
             start: Parameters that show lists before the first ranker arrives; by default those of the terms.
             guard: Rejects rankers for the owner's lists that the owner's clicks contradict.
 
         Returns:
-            The device. One process at a time may hold it.
+            The device. One process at a time may open it.
 
         Raises:
-            BadInput: `device.missing` without device and invitation, `folder.busy` while another process holds it,
-                `folder.other-run` for another invitation, `device.left` after leaving, `invitation.kind` for a party's.
+            BadInput: `device.missing` without device and invitation, `folder.busy` while another process has it open,
+                `folder.other-run` for another invitation, `device.left` after leaving, `invitation.kind` for a party's
+                invitation, `ranker.wrong-size` for a `start` of another length.
+
+        >>> Client.open("elsewhere")
+        Traceback (most recent call last):
+            ...
+        quorank.errors.BadInput: elsewhere: there is no device here; join with an invitation first
         """
         return cls._opened(folder, invitation, start=start, guard=guard, **options)
 
@@ -116,42 +131,60 @@ class Client(SyncedMembership[Terms]):
     # ------------------------------------------------------------ calls of an application
 
     def rank(self, features: npt.ArrayLike) -> Shown:
-        """Draw the list to show.
+        """Draw the list to show for a query.
 
         Args:
             features: Candidate documents' features, shape (documents, n_features).
 
         Returns:
-            The list; `order` holds row numbers, best first, at most `terms.k` of them.
+            The list; `order` holds row numbers of `features`, best first, at most `terms.k` of them. Lists are drawn at
+            random around the ranker's order, because learning needs the exploration.
 
         Raises:
-            BadInput: `features.shape` for another number of features.
+            BadInput: `features.shape` for another number of features, `features.not-finite`, `device.closed`.
+
+        >>> with Client.open("device") as client:
+        ...     sorted(client.rank([[0.1, 0.9], [0.8, 0.2], [0.5, 0.5]]).order.tolist())
+        [0, 1, 2]
         """
         self._check_open()
         return self.device.rank(features)
 
     def present(self, features: npt.ArrayLike) -> Shown:
-        """Take a list that the application shows in an order of its own.
+        """Register a list that the application has ordered.
 
         Args:
             features: Features of the shown documents, shape (documents, n_features), best first.
 
         Returns:
-            The list, for `record`; only for learners that correct clicks by rank alone (`counterfactual`).
+            The list, for `record`.
+
+        Raises:
+            BadInput: `list.not-drawn` where the agreed learner corrects clicks by the probability of a drawn list
+                (only `counterfactual` corrects them by rank alone), `features.shape`, `device.closed`.
         """
         self._check_open()
         return self.device.present(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
-        """Store the clicks on a list, once, when the person is done with it.
+        """Store the clicks on a list after the person has finished with it.
 
         Args:
-            shown: A list of `rank` or `present`.
+            shown: List returned by `rank` or `present`; each list is recorded once, also without a click.
             clicks: True or false for each document of `shown.order`.
             query: Text by which `forget` finds the interaction; stored only if given, and never sent.
 
         Raises:
-            BadInput: `list.recorded` for a list that was recorded already.
+            BadInput: `list.recorded` for a list that was recorded already, `clicks.shape`, `clicks.not-boolean`,
+                `device.closed`.
+
+        >>> with Client.open("device") as client:
+        ...     shown = client.rank([[0.1, 0.9], [0.8, 0.2]])
+        ...     client.record(shown, [False, True], query="wing flutter")
+        ...     client.record(shown, [False, True])
+        Traceback (most recent call last):
+            ...
+        quorank.errors.BadInput: this list was recorded already; each counts once
         """
         self._check_open()
         require(shown not in self._recorded, "list.recorded", "this list was recorded already; each counts once")
@@ -159,7 +192,21 @@ class Client(SyncedMembership[Terms]):
         self._recorded.add(shown)
 
     def forget(self, names: Sequence[str]) -> None:
-        """Erase the interactions recorded with these names as their `query`; what was sent stays sent."""
+        """Erase the interactions of these queries from the disk; releases that were sent cannot be recalled.
+
+        Args:
+            names: Texts that were given to `record` as `query`.
+
+        Raises:
+            BadInput: `device.closed`, or `file.busy` while another process reads the store.
+
+        >>> with Client.open("device") as client:
+        ...     before = client.status()["waiting"]
+        ...     client.record(client.rank([[0.1, 0.9]]), [True], query="private")
+        ...     client.forget(["private"])
+        ...     client.status()["waiting"] - before
+        0
+        """
         self._check_open()
         with self.store.transaction():
             self.store.forget_named(names)
@@ -167,12 +214,37 @@ class Client(SyncedMembership[Terms]):
         self._make_device()
 
     def status(self) -> dict[str, Any]:
-        """Return the device's status as JSON holds it."""
+        """Return the device's status.
+
+        Returns:
+            JSON values by name: those of `device_status`, and `next`, seconds until the next sync is useful.
+
+        Raises:
+            BadInput: `device.closed`.
+
+        >>> with Client.open("device") as client:
+        ...     status = client.status()
+        >>> status["state"], status["consent"], status["releases"], status["rounds"]
+        ('invited', True, 0, 10)
+        """
         self._check_open()
         return device_status(self.store) | {"next": self._left_to_wait()}
 
     def log(self) -> dict[str, list[dict[str, Any]]]:
-        """Return all that ever left the device, with its privacy, and every change of consent, as JSON holds it."""
+        """Return the log of everything that left the device, and of changes of consent.
+
+        Returns:
+            JSON values: `releases` (time, run, round, interactions, bytes, privacy) and `consent` (time, given); times
+            are seconds since 1970. The first call computes the privacy statement, which may take seconds.
+
+        Raises:
+            BadInput: `device.closed`.
+
+        >>> with Client.open("device") as client:
+        ...     log = client.log()
+        >>> log["releases"], [change["given"] for change in log["consent"]]
+        ([], [True])
+        """
         self._check_open()
         return device_log(self.store)
 
@@ -201,7 +273,7 @@ class Client(SyncedMembership[Terms]):
         return self._reply(service, task, answer)
 
     def _current_task(self, service: ServiceClient) -> ServedTask:
-        """Return the current task, from memory if it has not changed; without content where there is none."""
+        """Return the current task, from memory if it is unchanged; its content is None before the first task."""
         kept, private = self._task, sum(values.size for values in self.terms.client_mechanism.start().values())
         longest = int(_HEAD_BYTES + 8 * (self.terms.parameters + private))
         served = service.task("" if kept is None else kept.etag, longest)
@@ -259,11 +331,15 @@ def _declined(declined: Declined, next_: float) -> SyncReport:
     return SyncReport("nothing", next_, f"device.{declined.code}", declined.sentence)
 
 
-# ---------------------------------------------------------------- status and log, also while another process plays it
+# ---------------------------------------------------------------- status and log, readable beside the device's process
 
 
 def agreed_terms(store: PrivateStore) -> Terms:
-    """Return the terms that this device agreed to; `device.not-joined` before it has."""
+    """Return the terms that this device agreed to.
+
+    Raises:
+        BadInput: `device.not-joined` before an invitation was accepted.
+    """
     found = store.note(TERMS, dict[str, Any])
     if found is None:
         sentence = "this device has not joined a run yet; give an invitation"
@@ -272,7 +348,19 @@ def agreed_terms(store: PrivateStore) -> Terms:
 
 
 def device_status(store: PrivateStore) -> dict[str, Any]:
-    """Return consent, interactions and counts of releases."""
+    """Return the status of a device from its private store, also while another process has it open.
+
+    Args:
+        store: The private store.
+
+    Returns:
+        JSON values: `run`, `client` (number), `state` (`invited`, `enrolled` or `leaving`), `consent`, `waiting` and
+        `needed` (interactions for the next update), `releases` and `bytes_sent`, `last_round` and `rounds`,
+        `ranker_round` (None before the first ranker), `privacy`, `reports` and `identity` (public key as hex).
+
+    Raises:
+        BadInput: `device.not-joined` before an invitation was accepted.
+    """
     terms, ranker = agreed_terms(store), store.ranker
     member, secret = store.fact(MEMBER), store.fact(IDENTITY)
     releases, size = store.rows("SELECT count(*), coalesce(sum(bytes), 0) FROM releases")[0]

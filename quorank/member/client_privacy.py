@@ -1,12 +1,13 @@
-"""The device's side of a privacy mechanism: its own entropy, checks of tasks, private reports, the promise to its owner.
+"""Device's side of a privacy mechanism: fresh entropy, checks of tasks, and private reports.
 
-In a simulation the run's seed addresses the noise so that runs are reproducible; whoever knows the seed can remove it. A
+In a simulation the run's seed addresses the noise so that runs are reproducible; the seed suffices to remove it. A
 device therefore gives its mechanism 32 fresh secret bytes for every release, the key of a cipher (`privacy.streams`), and
-forgets them. They are never reused: two releases under the same noise differ by the difference of their updates.
+discards them. They are never reused: two releases under the same noise differ by the difference of their updates.
 
-A report is nDCG@k of the shown lists by their clicks, under local differential privacy (`privacy.figure_response`) with a
-secret of its own. Its value is the mean over the B interactions of an update of nDCG@k, where a click counts as relevance
-1. A list without a click counts 0, so that the number of lists in the mean reveals nothing about the user.
+A report is nDCG@k of the shown lists by their clicks, under local differential privacy with a separate secret
+(`privacy.mechanisms.randomised_response`). Its value is the mean over the B interactions of an update of nDCG@k, where a
+click counts as relevance 1. A list without a click counts 0, so that the number of lists in the mean reveals nothing
+about the user.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.gaussian import FARTHEST, UNIT
 from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.mechanisms.mechanism import Memory
-from quorank.privacy.setting import Turns
 from quorank.privacy.streams import SECRET_BYTES, Seed
 from quorank.protocol.messages import Refusal
 from quorank.protocol.terms import Terms
@@ -75,14 +75,6 @@ def check_task(terms: Terms, task: Task) -> None:
         check_memory(terms.client_mechanism, task.private)
     except BadInput:
         raise Refusal("task") from None
-
-
-def check_turn(turns: Turns, times: int, last: int, round_: int) -> None:
-    """Raise Refusal where a device with `times` answers, the last in round `last`, may not answer this round."""
-    try:
-        turns.check(times, last, round_)
-    except BadInput as error:
-        raise Refusal("often" if error.code == "reply.too-often" else "resting") from None
 
 
 def masked_vector(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: Seed) -> Uint32s:

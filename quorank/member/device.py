@@ -1,9 +1,9 @@
-"""Real client: it shows lists, learns from its own user's clicks, and answers tasks with releases only.
+"""Client on a person's machine: shows lists, learns from clicks, and answers tasks with releases only.
 
-An update comes from the simulator's code (`OnlineRanker`), applied to the B oldest interactions that no
-release has used. A task is answered once. A repeated task, after a restart or a lost reply, gets the stored bytes: two
-different releases of one round could be averaged against the noise, while the ledger counts one, and their difference would
-reveal what changed between them.
+An update comes from the simulator's code (`OnlineRanker`), applied to the B oldest interactions that no release has used.
+A task is answered once. A repeated task, after a restart or a lost reply, gets the stored bytes: two different releases of
+one round could be averaged against the noise, while the ledger counts one, and their difference would reveal what changed
+between them.
 
 Only a release leaves, with its number of interactions, whether it was within the clip, and, where agreed, one private
 report (`client_privacy`); other statistics of the user are zeros. A refusal (`Declined`) is one of a fixed list, so no
@@ -33,7 +33,7 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import interpreted
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.online import ClickGuard
-from quorank.member.client_privacy import Entropy, check_task, check_turn, private_report, with_fresh_secret
+from quorank.member.client_privacy import Entropy, check_task, private_report, with_fresh_secret
 from quorank.member.private_store import Interaction, PrivateStore, StoredRanker, StoredRelease
 from quorank.privacy import Mechanism
 from quorank.protocol.messages import Declined, Refusal
@@ -216,7 +216,10 @@ class Device:
         if stored is not None:
             return stored, None
         self._adopt(task)
-        check_turn(terms.turns, store.answers(terms.run), store.last_round(terms.run), task.round + 1)
+        try:
+            terms.turns.check(store.answers(terms.run), store.last_round(terms.run), task.round + 1)
+        except BadInput as error:
+            raise Refusal("often" if error.code == "reply.too-often" else "resting") from None
         if store.waiting() < terms.interactions:
             raise Refusal("waiting")
         online, used = self._learned(task.theta, task.round, 0)

@@ -9,7 +9,7 @@ In a rebuilding the device learns again from interactions that it still holds, a
 is a run of its own (`leavers.rebuilding`) from the first ranker. Each of its rounds stands for Δt rounds: the device learns
 from the next Δt batches of B used interactions, cyclically, and sends 1/Δt of the way, which the coordinator scales. A
 device without any says so and is left out. Each answer is one more release of interactions that were released before; where
-the device adds the noise itself it was calibrated for one release, so such a device declines and the ranker starts anew.
+the device adds the noise itself it was calibrated for one release, so such a device declines, and the ranker restarts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process that plays a device, and its socket: programs in any language on this machine share the device.
+"""Process that runs a device, and its socket: programs in any language on this machine share the device.
 
 A Unix socket in the device's folder, for its owner alone (0600, and the peer's user is checked). One JSON object per line
 gets one line back, in order; `docs/devices.md` lists the calls. Lines, connections, lists in memory and idle time are
@@ -220,7 +220,7 @@ class LocalSocket:
 
 
 def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict[str, Any] | None:
-    """Call the process that plays a device; None where no process does. Refusals are raised as BadInput."""
+    """Call the process that runs a device and return its answer; None if no process runs it. Refusals raise BadInput."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with connection:
         connection.settimeout(seconds)
@@ -232,7 +232,7 @@ def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict
         connection.sendall(_line({"v": VERSION, "call": name, **values}))
         with connection.makefile("rb") as lines:
             line = lines.readline()
-    require(line, "socket.closed", "the process that plays the device ended before it answered; try again")
+    require(line, "socket.closed", "the process that runs the device ended before it answered; try again")
     found: dict[str, Any] = parse_json(line, dict[str, Any], code="socket.malformed")
     if found.get("ok") is not True:
         raise refusal(found.get("code"), found.get("sentence"))
@@ -272,9 +272,9 @@ def _refused(code: str, sentence: str) -> bytes:
 
 
 def run_device(client: Client, notify: Callable[[SyncReport], None], search: Search | None = None) -> SyncReport:
-    """Play the device until the run is over or the device has left; final refusals are raised.
+    """Run the device until the run is over or the device has left; final refusals are raised.
 
-    While programs show lists by its socket, it goes on after the run as well.
+    A device that programs use through its socket continues after the run.
     """
     woken = threading.Event()
     with LocalSocket(client, woken.set) as serving:

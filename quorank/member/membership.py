@@ -1,7 +1,7 @@
 """Membership of a device, a tuner or a party in one service: invitation, key, consent, pins, enrolment, releases, leaving.
 
-Everything is in the private store of the member's folder. Opening a membership needs no network. The subclass says which
-terms it agrees to and what it exchanges with the service (`Client`, `Tuner`).
+All state is in the private store of the member's folder. Opening a membership needs no network. A subclass (`Client`,
+`Tuner`, `PartyFolder`) defines its terms and what it exchanges with the service.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INVITATION, IDENTITY, TERMS, MEMBER, OFFSET, PINS = (
 )  # fmt: skip
 """Facts: invitation, secret key, agreed terms, member number, clock offset, identities met in secure sums."""
 LEAVING, HEARD = "leaving", "leaving heard"
-"""Facts of a member that leaves: its request, and that the service has it."""
+"""Facts of a leaving member: its request, and that the service has received it."""
 LEFT = "left.json"
 
 
@@ -40,7 +40,7 @@ T = TypeVar("T", bound=AgreedTerms)
 
 
 class Membership(ABC, Generic[T]):
-    """Membership in its folder; open it with `open` of the subclass, and close it or use it as a context."""
+    """Membership in its folder; open it with `open` of the subclass, and close it or use it as a context manager."""
 
     kind: ClassVar[MemberKind] = "device"
     other_kind: ClassVar[str] = "this invitation is for a party; join with: quorank silo join"
@@ -122,7 +122,7 @@ class Membership(ABC, Generic[T]):
         self.close()
 
     def close(self) -> None:
-        """Close the private store and release the folder."""
+        """Close the private store and unlock the folder; a second call does nothing."""
         self._closed = True
         self.store.close()
 
@@ -135,10 +135,14 @@ class Membership(ABC, Generic[T]):
         require(not self._closed, "device.closed", "this device was closed, or has left", f"{self.folder}")
 
     def consent(self, given: bool) -> None:
-        """Agree to take part, or withdraw: from then on nothing leaves.
+        """Agree to take part, or withdraw: from then on nothing leaves. Repeating a decision changes nothing.
+
+        Args:
+            given: True when the person has agreed, False when the person withdraws.
 
         Raises:
-            BadInput: `device.leaving` after a request to leave, `value.wrong-type` for anything but True and False.
+            BadInput: `device.leaving` after a request to leave, `value.wrong-type` for anything but True and False,
+                `device.closed`.
         """
         self._check_open()
         require(isinstance(given, bool), "value.wrong-type", "consent is True or False", "given")
@@ -147,7 +151,11 @@ class Membership(ABC, Generic[T]):
         self.store.set_consent(given, self._clock())
 
     def releases(self) -> list[StoredRelease]:
-        """Return the log of all that ever left, in order."""
+        """Return the log of everything that left, in order.
+
+        Raises:
+            BadInput: `device.closed`.
+        """
         self._check_open()
         return self.store.releases()
 

@@ -21,6 +21,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles, Uint64s
-from quorank.member.party_keys import SealedChannels, Secrets, forget_session
+from quorank.member.party_keys import SESSION_FACTS, SealedChannels, Secrets
 from quorank.member.party_searches import FolderDesk, PartySearches
 from quorank.member.party_sums import PartySums
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
@@ -38,16 +39,7 @@ from quorank.protocol.messages import Declined, Refusal
 from quorank.silos.envelopes import Envelope, Kind, Refuse
 from quorank.silos.holdings import Holding
 from quorank.silos.session.agreement import Agreement, Entropy, PartyIdentity, derive
-from quorank.silos.session.records import (
-    Record,
-    SiloMessage,
-    decode_array,
-    enclose,
-    encode,
-    kind_of,
-    meaning_of,
-    tag_of,
-)
+from quorank.silos.session.records import MEANINGS, Record, SiloMessage, decode_array, enclose, encode, kind_of, tag_of
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.statistics import VECTOR_LENGTH, party_vector
@@ -104,7 +96,8 @@ class SiloParty:
         desk: FolderDesk | None = None,
         entropy: Entropy = os.urandom,
     ) -> None:
-        self.folder, self.identity, self.terms, self.holding = Path(folder), identity, terms, holding
+        self.folder, self.identity, self.terms = Path(folder), identity, terms
+        self.holding = replace(holding, name=identity.name)
         self.name, self._number, self._digest = identity.name, terms.number(identity.name), terms.digest[:16]
         self._pins, self._consent, self._entropy = pins, consent, entropy
         self._stop, self._desk = stop, desk
@@ -141,12 +134,8 @@ class SiloParty:
     @property
     def progress(self) -> str:
         """Progress of this party, or the reason why it cannot continue."""
-        words = (
-            PROGRESS[self._store.note("place", default=NEW)]
-            if self.stopped is None
-            else f"cannot continue: {self.stopped}"
-        )
-        return f"{self.name}: {words}"
+        stopped = f"cannot continue: {self.stopped}"
+        return f"{self.name}: {PROGRESS[self._place] if self.stopped is None else stopped}"
 
     @property
     def ranker(self) -> Doubles | None:
@@ -306,7 +295,7 @@ class SiloParty:
         self._store.rows(insert, time.time(), tag_of(record), receiver, len(record))
 
     def seal(self, other: str, kind: Kind, text: bytes) -> int:
-        """Seal and send a text to another party, inside a transaction; return the number of its envelope."""
+        """Seal a body and send it to another party, inside a transaction; return the number of its envelope."""
         envelope = self._channels.seal(other, kind, text)
         self._send(enclose(envelope.to_bytes()), other)
         return envelope.number
@@ -425,8 +414,8 @@ class SiloParty:
         self._send(encode(Record.KEPT))
         self._store.set_note("place", FINISHED)
         if self.terms.search is None:  # searches continue in the same session
-            self._store.drop_fact("agreement")
-            forget_session(self._store)
+            for name in ("agreement", *SESSION_FACTS):
+                self._store.drop_fact(name)
 
 
 def sent_log(folder: Path) -> list[dict[str, Any]]:
@@ -444,6 +433,6 @@ def sent_log(folder: Path) -> list[dict[str, Any]]:
         sentence = f"cannot be read ({error}); try again, or restore it from a copy"
         raise BadInput("file.unreadable", sentence, f"{file}") from None
     return [
-        {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": meaning_of(kind)}
+        {"at": at, "kind": kind.lower(), "receiver": receiver, "bytes": size, "tells": MEANINGS[kind]}
         for at, kind, receiver, size in rows
     ]

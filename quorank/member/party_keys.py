@@ -16,7 +16,8 @@ from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.statistics import COLUMNS, ROWS, seeded_statistics_noise
 
-_SECRETS, _COUNTERS = "secrets", "lines"
+SESSION_FACTS = _SECRETS, _COUNTERS = "secrets", "lines"
+"""Facts that are deleted when the session is over."""
 
 
 class Secrets:
@@ -98,9 +99,3 @@ class SealedChannels:
     def _note(self) -> None:
         counters = {other: [channel.sent, channel.received] for other, channel in self._open.items()}
         self._store.set_note(_COUNTERS, counters)
-
-
-def forget_session(store: SiloStore) -> None:
-    """Delete the secrets and counters of a session that is over."""
-    store.drop_fact(_SECRETS)
-    store.drop_fact(_COUNTERS)

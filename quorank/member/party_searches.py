@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -135,12 +135,10 @@ class PartySearches:
         """This party as the others search it."""
         salt = None if self.terms.seed is None else bytes(16)
         ledger = SearchLedger(self.name, self.folder / LEDGER, salt=salt)
-        distinct, documents = distinct_share(self._statistics(())[0]), self.holding.documents
-        owner = SearchOwner(
-            self.name, documents, self._hashing, self._secrets.search, self.settings, ledger, distinct=distinct
-        )
+        distinct, secret = distinct_share(self._statistics(())[0]), self._secrets.search
+        owner = SearchOwner(self.holding, self._hashing, secret, self.settings, ledger, distinct=distinct)
         numbers = zip(owner.table.numbers.tolist(), owner.table.rows.tolist(), strict=True)
-        told = {str(number): documents.ids[row] for number, row in numbers}
+        told = {str(number): self.holding.documents.ids[row] for number, row in numbers}
         write_whole(self.folder / NUMBERS, json.dumps(told), private=True)
         return owner
 
@@ -152,8 +150,8 @@ class PartySearches:
     @cached_property
     def asker(self) -> SearchAsker:
         """This party as it searches the others."""
-        documents, secret = self.holding.documents, self._secrets.decoys
-        asker = SearchAsker(self.name, documents, self._hashing, secret, self.settings, self._statistics, self._decoys)
+        secret = self._secrets.decoys
+        asker = SearchAsker(self.holding, self._hashing, secret, self.settings, self._statistics, self._decoys)
         for other in self._others:
             told = self.store.fact(f"described {other}")
             if told is not None:
@@ -214,25 +212,25 @@ class PartySearches:
 
     def receive_answer(self, owner: str, text: bytes) -> None:
         """Store an owner's answer with its search; unexpected answers are refused."""
-        waiting = self.open
-        for search in waiting.values():
-            waits = owner not in search["found"] and owner not in search["refused"]
-            if waits and search["digest"] == text[4:12].hex():
-                self.asker.read(self._asked(search["query"]), text, owner)
-                search["found"][owner] = text.hex()
-                self.store.set_note("searches", waiting)
-                return
-        raise BadInput("silo-answer.unexpected", f"{owner} answers a search that is not pending")
+        with self._answered(owner, lambda search: search["digest"] == text[4:12].hex()) as search:
+            self.asker.read(self._asked(search["query"]), text, owner)
+            search["found"][owner] = text.hex()
 
     def receive_refusal(self, owner: str, refuse: Refuse) -> None:
         """Store the reason why an owner does not answer."""
+        with self._answered(owner, lambda search: search["sent"].get(owner) == refuse.asked) as search:
+            search["refused"][owner] = refuse.reason
+
+    @contextlib.contextmanager
+    def _answered(self, owner: str, fits: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
+        """Yield the pending search that an owner answers, and store its changes."""
         waiting = self.open
-        for search in waiting.values():
-            if search["sent"].get(owner) == refuse.asked and owner not in search["found"]:
-                search["refused"][owner] = refuse.reason
-                self.store.set_note("searches", waiting)
-                return
-        raise BadInput("silo-answer.unexpected", f"{owner} refuses a search that is not pending")
+        searches = (s for s in waiting.values() if owner not in s["found"] and owner not in s["refused"] and fits(s))
+        found = next(searches, None)
+        if found is None:
+            raise BadInput("silo-answer.unexpected", f"{owner} answers or refuses a search that is not pending")
+        yield found
+        self.store.set_note("searches", waiting)
 
     def results(self, now: float) -> list[tuple[str, GroupSearchResult]]:
         """Return the searches that all others have answered or refused, or whose time is up."""

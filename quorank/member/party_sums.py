@@ -1,4 +1,4 @@
-"""Training side of a party: its part of each sum over its lists, and the figures of the ranker on its test lists."""
+"""Training side of a party: its part of each sum over its lists, and the metrics of the ranker on its test lists."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from quorank.kernels.arrays import Booleans, Doubles
 from quorank.learning import Shown
 
 FILE, LOCK = "device.sqlite", "device.lock"
-BUSY = "another process plays this device; stop it first, or give each device its own folder"
+BUSY = "another process runs this device; stop it first, or give each device its own folder"
 REPLIES = 8
 """Number of newest releases whose bytes are kept to be sent again."""
 SHORTEST = 16

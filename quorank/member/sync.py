@@ -93,10 +93,14 @@ class SyncedMembership(Membership[T]):
         """Exchange messages with the service once; errors of the service are reported, not raised.
 
         Args:
-            force: Sync also before its time.
+            force: Sync also before `SyncReport.next` seconds have passed.
+
+        Returns:
+            The outcome, and the time of the next sync.
 
         Raises:
             BadInput: `device.closed` after `close` or `leave`; errors of the private store.
+
         """
         self._check_open()
         if not self._syncing.acquire(blocking=False):
@@ -115,7 +119,12 @@ class SyncedMembership(Membership[T]):
     def leave(self) -> SyncReport:
         """Ask to be forgotten, then erase this device: at once if it never enrolled, else when the service confirms.
 
-        Until then `sync`, or `leave` again, asks for the confirmation.
+        Returns:
+            Outcome `left` with the evidence of the erasure, or `leaving` while the service has not confirmed; `sync`, or
+            `leave` again, then asks for the confirmation.
+
+        Raises:
+            BadInput: `device.closed`, or `private-data.remains` where a file of the folder still holds private data.
         """
         self._check_open()
         with self._syncing:

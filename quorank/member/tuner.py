@@ -1,8 +1,8 @@
 """A heuristic tuned in the field, for applications: `weights` order lists, `record` learns from choices, `sync` exchanges.
 
-The application brings its heuristic: no code comes from the service. Of searches only running sums for the current version
-are kept, and only their mean leaves, once a version, as the terms say. Weights outside the heuristic's own constraints are
-rejected whoever signed them, so the worst that a service can cause is a list in an order that the developer has allowed.
+The application brings its heuristic: no code comes from the service. Searches are kept as running sums of the current
+version, and only their mean leaves, once per version. Weights outside the heuristic's constraints are rejected even if
+correctly signed, so a hostile service can at worst cause an order that the developer has allowed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,18 @@ if TYPE_CHECKING:
 TASK, SUMS, TYPED, ANSWERED, FIGURES = (
     "tuning task", "tuning sums", "tuning typed", "tuning answered", "tuning figures",
 )  # fmt: skip
-"""Facts: the current version, its sums, the study's means, the last settled version, the version of the study answer."""
+"""Facts: the current version, its sums, the study's means, the last settled version, the version of the study reply."""
 
 
 class Tuner(SyncedMembership[TuningTerms]):
-    """A device that tunes a heuristic; open it with `Tuner.open`, and close it or use it as a context.
+    """Device of one person that tunes the weights of an application's heuristic.
+
+    Open it with `Tuner.open`, and close it or use it as a context manager. Only `sync` and `leave` use the network, and
+    nothing is sent without consent.
+
+    Attributes:
+        heuristic: The application's heuristic.
+        terms: Agreed terms of the tuning.
 
     >>> from quorank.protocol.keys import MemberKey
     >>> from quorank.tuning.field import FieldTuning
@@ -60,15 +67,15 @@ class Tuner(SyncedMembership[TuningTerms]):
     def open(
         cls, folder: Path | str, heuristic: Heuristic, invitation: Path | str | None = None, **options: Any
     ) -> Tuner:
-        """Open the device of a folder; no network is needed.
+        """Open the device of a folder, or create it from an invitation; no network is needed.
 
         Args:
-            folder: Directory of the private store.
+            folder: Directory of the private store, created with mode 0700.
             heuristic: The application's heuristic, as declared in the terms.
-            invitation: Invitation file, needed once.
+            invitation: Invitation file, needed once; the same one may be given again.
 
         Returns:
-            The device. One process at a time may hold it.
+            The device. One process at a time may open it.
 
         Raises:
             BadInput: `terms.other-heuristic` where the invitation tunes another heuristic; else as `Client.open`.
@@ -87,20 +94,26 @@ class Tuner(SyncedMembership[TuningTerms]):
         return self.terms.arm(self.key.public)
 
     def weights(self) -> dict[str, float]:
-        """Return the weights to order lists by: the newest published ones, or in a control arm the shipped ones.
+        """Return the weights to order lists by.
 
         Returns:
-            Weights by name.
+            Newest published weights by name; in a control arm, and before the first sync, the shipped ones.
+
+        Raises:
+            BadInput: `device.closed`.
         """
         self._check_open()
         tuned = self.task is not None and self.terms.learns(self.key.public)
         return self.heuristic.named(self.task.published if tuned and self.task is not None else self.heuristic.shipped)
 
     def record(self, items: Any) -> None:
-        """Learn from searches.
+        """Learn from searches; without consent, in a control arm and before the first version this does nothing.
 
         Args:
-            items: Items as the heuristic's score takes them, with the choice from each.
+            items: Items as the heuristic's score takes them, with the chosen item of each search.
+
+        Raises:
+            BadInput: `device.closed`.
         """
         self._check_open()
         task = self.task
@@ -110,7 +123,14 @@ class Tuner(SyncedMembership[TuningTerms]):
         self.store.set_note(SUMS, sums)
 
     def record_typed(self, **metrics: float) -> None:
-        """Record the study's metrics of one search (`characters`, `rank`); their means are sent once, under ε."""
+        """Record the study's metrics of one search; their means are sent once, under the study's ε.
+
+        Args:
+            metrics: Values by name, such as `characters` typed and `rank` of the chosen item.
+
+        Raises:
+            BadInput: `device.closed`.
+        """
         self._check_open()
         study = self.terms.study
         if study is None or not self.store.consent:

@@ -66,6 +66,14 @@ def scale_for(sensitivity: int, epsilon: float) -> Fraction:
     return scale
 
 
+def occurrence_statement(kind: str, epsilon: float | None, horizon: str) -> dict[str, Any]:
+    """Return the guarantee for one occurrence of one term; without an ε there is none."""
+    neighbouring, delta = "add or remove the occurrence", None if epsilon is None else 0.0
+    return {
+        "kind": kind, "unit": UNIT, "neighbouring": neighbouring, "epsilon": epsilon, "delta": delta, "horizon": horizon
+    }  # fmt: skip
+
+
 def draw_noise(stream: SystemStream, scale: Fraction, count: int) -> Integers:
     """Draw `count` independent integers with this scale."""
     out = np.empty(count, dtype=np.int64)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from command_line import SMALL, Outcome, Quorank, as_process, in_process
-from quick_runs import leave_pages_out
+from quick_runs import no_pages
+
+__all__ = ["no_pages"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +34,6 @@ def quorank(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 def process(own_folder: Path, tmp_path: Path) -> Quorank:
     """A verb as a process of its own: what a person types."""
     return partial(as_process, own_folder, tmp_path / "home")
-
-
-@pytest.fixture
-def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs without the page about each of them, for tests of something else."""
-    leave_pages_out(monkeypatch)
 
 
 @pytest.fixture(scope="session")

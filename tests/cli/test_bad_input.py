@@ -28,6 +28,7 @@ EXPERIMENTS: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown collection": ('[data]\nsource = "nowhere"\n', ["'nowhere'", "no folder"]),
     "too few probabilities": ("[users]\nclick = [0.1]\nstop = [0.1]\n", ["click", "1 probabilities", "0..2"]),
+    "steps that overflow": ("[learner]\neta = 1e30\n", ["update"]),
     "syntax": ("[federation]\nclients = \n", ["bad.toml", "TOML", "line 2"]),
 }
 

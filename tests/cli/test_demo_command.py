@@ -39,19 +39,3 @@ def test_again_in_the_same_place_with_own_files(quorank: Quorank) -> None:
         summary = json.loads(Path("runs/demo/recommended/summary.json").read_text())
         assert summary["interactions"] == clients * 4 * 4
         assert summary["evaluation"]["test_queries"] == 10
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_generated_files_give_what_the_generator_gives(quorank: Quorank) -> None:
-    """The road through LETOR text loses nothing."""
-    quorank("data", "synthesize", "mq2007", "--queries", 30, "--seed", 5, "--out", "written")
-    Path("text.toml").write_text('[data]\nsource = "written"\n[federation]\nclients = 20\nrounds = 4\n')
-    Path("made.toml").write_text(
-        '[data]\nsource = "synthetic:mq2007"\nqueries = 30\nseed = 5\n[federation]\nclients = 20\nrounds = 4\n'
-    )
-    for name in ("text", "made"):
-        assert quorank("run", f"{name}.toml", "--out", name, "-q").code == 0
-    assert Path("text/history.parquet").read_bytes() == Path("made/history.parquet").read_bytes()
-    text, made = (json.loads(Path(name, "ranker.json").read_text()) for name in ("text", "made"))
-    assert text["parameters"] == made["parameters"]
-    assert text["origin"]["experiment"] != made["origin"]["experiment"]  # which names the data

@@ -59,10 +59,3 @@ def test_json_is_a_list_of_named_summaries(quorank: Quorank, file: Path) -> None
 def test_the_seed_of_the_command_line_replaces_the_seeds_of_the_grid(quorank: Quorank, file: Path) -> None:
     found = json.loads(quorank("run", file, "--seed", 7, "--json", "-q").out)
     assert [(run["run"], run["seed"]) for run in found] == [("preset=perfect", 7), ("preset=informational", 7)]
-
-
-def test_a_bad_combination_is_refused_before_any_is_run(quorank: Quorank) -> None:
-    Path("grid.toml").write_text(GRID + '"federation.clients" = [20, 0]\n')
-    sentence = quorank("run", "grid.toml", "--out", "made").refused()
-    assert "grid.toml line" in sentence and "clients: must be at least 1" in sentence
-    assert not Path("made").exists()

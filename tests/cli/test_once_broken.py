@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from command_line import SMALL, command, environment
 
-from quorank.experiments.experiment_file import parse_experiment_file
-
 
 @contextlib.contextmanager
 def running_grid(tmp_path, text):
@@ -54,32 +52,6 @@ def test_worker_killed(tmp_path, own_folder):
     assert "Traceback" not in err, err[-300:]
 
 
-def test_too_large_eta_leaves_nothing(quorank):
-    quorank("run", "small.toml", "--set", "learner.eta=1e30", "--out", "made").refused()
-    assert not Path("made").exists()
-
-
-def test_foreign_files_are_kept(quorank):
-    Path("made").mkdir()
-    Path("made/report.html").write_text("mine")
-    quorank("run", "small.toml", "--out", "made", "-q")
-    assert Path("made/report.html").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "line"),
-    [
-        ("# \u2028\nseed = 1\n", "seed", 2),
-        ('["users"]\npreset = "x"\n', "users.preset", 2),
-        ('users . preset = "x"\n', "users.preset", 1),
-        ('"users"."preset" = "x"\n', "users.preset", 1),
-        ('a = """\nseed = 4\n"""\nseed = 1\n', "seed", 4),
-    ],
-)
-def test_places(text, key, line):
-    assert parse_experiment_file(text, "f").places.get(key) == f"f line {line}"
-
-
 @pytest.mark.usefixtures("no_pages")
 def test_stale_collection(quorank, monkeypatch):
     """library: collection_of is cached by the source's text"""
@@ -93,25 +65,3 @@ def test_stale_collection(quorank, monkeypatch):
         r.append(Path("made/ranker.json").read_bytes())
         monkeypatch.chdir("..")
     assert r[0] != r[1]
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_full_disk_names_the_file(quorank, monkeypatch):
-    import errno
-
-    real = Path.write_bytes
-
-    def w(self, data):
-        if "ranker.json" in self.name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(self, data)
-
-    monkeypatch.setattr(Path, "write_bytes", w)
-    o = quorank("run", "small.toml", "--out", "made", "-q")
-    assert o.code != 0 and "made" in o.err
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_bom(quorank):
-    Path("b.toml").write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
-    assert quorank("run", "b.toml", "--out", "made", "-q").code == 0

@@ -139,27 +139,6 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_a_run_killed_before_its_first_checkpoint_begins_again(
-    own_folder: Path, tmp_path: Path, quorank: Quorank
-) -> None:
-    Path("long.toml").write_text(SHORTER)
-    killed = stopped(own_folder, tmp_path, signal.SIGKILL, "long.toml", "--out", "made", "--threads", 1, "--json")
-    assert killed.code == -signal.SIGKILL and killed.out == ""
-    assert names(own_folder / "made") == {"run.toml"}
-    assert quorank("run", "--resume", "made", "-q", "--threads", 1).code == 0
-    assert same_results(own_folder / "made", played(SHORTER, Path("uninterrupted")))
-
-
-def test_a_damaged_checkpoint_is_refused_with_a_sentence(quorank: Quorank, uninterrupted: Path) -> None:
-    Path("made").mkdir()
-    Path("made/run.toml").write_bytes((uninterrupted / "run.toml").read_bytes())
-    Path("made/checkpoint.npz").write_bytes(b"half a checkpoint")
-    sentence = quorank("run", "--resume", "made").refused()
-    assert sentence.startswith("made/checkpoint.npz: damaged checkpoint") and "--overwrite" in sentence
-    assert names(Path("made")) == {"run.toml", "checkpoint.npz"}
-
-
-@pytest.mark.usefixtures("no_pages")
 def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quorank: Quorank) -> None:
     grid = SHORTER + "[grid]\nseed = [1, 2]\n"
     Path("grid.toml").write_text(grid)

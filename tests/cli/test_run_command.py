@@ -113,27 +113,17 @@ def test_the_history_agrees_with_the_summary(finished_run: tuple[Path, Outcome])
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_evaluating_seldom_changes_neither_the_ranker_nor_its_figures(
-    finished_run: tuple[Path, Outcome], quorank: Quorank
-) -> None:
-    folder, _ = finished_run
-    assert quorank("run", "small.toml", "--set", "evaluation.every=5", "--out", "made", "-q").code == 0
-    assert Path("made/ranker.json").read_bytes() == (folder / "ranker.json").read_bytes()
-    often, seldom = history_of(folder), history_of(Path("made"))
-    for name, column in seldom.items():
-        assert column.tolist() == often[name][seldom["round"] - 1].tolist(), name
-    summary, other = (json.loads((f / "summary.json").read_text()) for f in (folder, Path("made")))
-    assert (other["offline"], other["online"]) == (summary["offline"], summary["online"])
-
-
-@pytest.mark.usefixtures("no_pages")
 def test_runs_get_a_new_folder_each(quorank: Quorank) -> None:
     for _ in range(3):
         assert quorank("run", "small.toml", "-q").code == 0
     assert sorted(path.name for path in Path("runs").iterdir()) == ["small", "small-2", "small-3"]
 
 
-def test_a_run_is_not_written_over_unasked(quorank: Quorank) -> None:
+def test_a_run_is_not_written_over_unasked_nor_are_files_of_others(quorank: Quorank) -> None:
+    Path("theirs").mkdir()
+    Path("theirs/report.html").write_text("mine")
+    assert "report.html" in quorank("run", "small.toml", "--out", "theirs", "-q").refused()
+    assert Path("theirs/report.html").read_text() == "mine"
     quorank("run", "small.toml", "--out", "made", "-q")
     before = {str(path): path.read_bytes() for path in Path("made").rglob("*") if path.is_file()}
     sentence = quorank("run", "small.toml", "--seed", 2, "--out", "made", "-q").refused()

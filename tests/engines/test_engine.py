@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from command_line import in_process
 from memory_transport import MemoryTransport
 from quick_runs import run_quickly
+from small_runs import SMALL, experiment, files_of
 
 from quorank.engines.driver import Driver
 from quorank.engines.engine import SharedNodes, Stopped
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
-from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
 from quorank.experiments.update_rounds import check_network, clients_of
@@ -22,28 +23,18 @@ from quorank.protocol.transport import FAILED, Failure
 from quorank.reports.report import report_page
 
 NAMES = ("node-0", "node-1", "node-2")
-FILE = """\
-[data]
-source = "synthetic:mq2007"
-queries = 60
-
-[federation]
-clients = 20
-rounds = 12
-keep_every = 5
-"""
 KINDS = {
     "plain": (),
     "gaussian": ('privacy.kind="gaussian"', "privacy.epsilon=50", "privacy.clip=0.2"),
     "signs": ('privacy.kind="signs"',),
     "evolution": ('learner.kind="evolution"', 'privacy.kind="randomised-response"'),
     "median": ('federation.aggregation="median"',),
+    "quantity": ('partition.kind="quantity"',),
     "momentum": ("federation.client_momentum=0.9", 'privacy.kind="gaussian"', "privacy.epsilon=50", "privacy.clip=0.2"),
 }
 
 
-def experiment_of(*assignments: str) -> Experiment:
-    return Experiment.read(set_values(parse_experiment_file(FILE, "engine.toml"), assignments))
+experiment_of = partial(experiment, "federation.keep_every=5")
 
 
 def memory(*, answer=None, tend=lambda: None, **faults):
@@ -66,10 +57,8 @@ def memory(*, answer=None, tend=lambda: None, **faults):
     return start
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    names = ["run.toml", "ranker.json", "history.parquet", "ledger.json"]
-    paths = [folder / name for name in names] + sorted((folder / "clients").glob("*.npz"))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+def all_files_of(folder: Path) -> dict[str, bytes]:
+    return files_of(folder) | {path.name: path.read_bytes() for path in (folder / "clients").glob("*.npz")}
 
 
 def saved_round(experiment: Experiment, folder: Path) -> int:
@@ -84,17 +73,10 @@ def test_every_file_is_that_of_a_run_in_process(kind, tmp_path) -> None:
     run_quickly(experiment, tmp_path / "a", threads=1)
     engine = memory(loss=0.1, duplicates=0.2, delay=3)
     run_experiment(experiment, tmp_path / "b", threads=1, engine=engine, report=report_page)
-    assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
+    assert all_files_of(tmp_path / "b") == all_files_of(tmp_path / "a")
     kept = len(list((tmp_path / "b" / "clients").glob("*.npz")))
     assert kept == (20 if experiment.keep_every else 0)
     assert (tmp_path / "b" / "summary.json").exists() and (tmp_path / "b" / "report.html").exists()
-
-
-def test_a_partition_with_clients_of_different_zeal_is_accepted(tmp_path) -> None:
-    experiment = experiment_of('partition.kind="quantity"')
-    run_quickly(experiment, tmp_path / "a", threads=1)
-    run_quickly(experiment, tmp_path / "b", threads=1, engine=memory())
-    assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
 
 
 @pytest.mark.parametrize(("kind", "elsewhere"), [("plain", False), ("momentum", False), ("momentum", True)])
@@ -114,7 +96,7 @@ def test_stopped_in_the_middle_of_a_round_it_goes_on_to_the_same_files(kind, els
     assert saved_round(experiment, tmp_path / "b") == stopped.value.round
     engine = None if elsewhere else memory()  # with what clients carry on another engine goes on too
     run_quickly(experiment, tmp_path / "b", threads=1, engine=engine, resume=True)
-    assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
+    assert all_files_of(tmp_path / "b") == all_files_of(tmp_path / "a")
 
 
 def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
@@ -133,7 +115,7 @@ def test_a_network_that_fails_keeps_the_rounds_that_are_done(tmp_path) -> None:
     assert stopped.value.round == saved_round(experiment, tmp_path / "b") == 4
     assert "could not answer" in stopped.value.reason
     run_quickly(experiment, tmp_path / "b", threads=1, engine=memory(), resume=True)
-    assert files_of(tmp_path / "b")["ranker.json"] == files_of(tmp_path / "a")["ranker.json"]
+    assert all_files_of(tmp_path / "b")["ranker.json"] == all_files_of(tmp_path / "a")["ranker.json"]
 
 
 REFUSED = {
@@ -158,8 +140,8 @@ def test_the_command_line_refuses_with_a_sentence_and_leaves_nothing(monkeypatch
         assert not out.exists()
         return sentence
 
-    assert "expected process or flower or https, got 'flwr'" in refused(FILE, "--engine", "flwr")
-    hostile = FILE + '[attack]\nkind = "sign-flip"\nclients = 2\n'
+    assert "expected process or flower or https, got 'flwr'" in refused(SMALL, "--engine", "flwr")
+    hostile = SMALL + '[attack]\nkind = "sign-flip"\nclients = 2\n'
     assert "attackers collude" in refused(hostile, "--engine", "flower")
-    grid = FILE + "[grid]\nseed = [1, 2]\n"
+    grid = SMALL + "[grid]\nseed = [1, 2]\n"
     assert "--engine is for one run" in refused(grid, "--engine", "flower")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from quick_runs import run_quickly
-from small_runs import experiment, files_of, played
+from small_runs import experiment, played
 
 LEARNERS = {
     "pdgd": ["learner=pdgd"],
@@ -54,14 +54,6 @@ def test_more_rounds_begin_like_fewer(tmp_path: Path) -> None:
         run_quickly(experiment(f"federation.rounds={rounds}"), tmp_path / str(rounds))
     short, long = (pq.read_table(tmp_path / name / "history.parquet") for name in ("5", "12"))
     assert long.slice(0, 5).equals(short)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_all_files_without_times_are_the_same_again(tmp_path: Path, threads: int) -> None:
-    chosen = experiment("federation.server=adam", "ranker=mlp", "ranker.hidden=4")
-    for name in ("first", "second"):
-        run_quickly(chosen, tmp_path / name, threads=1 if name == "first" else threads)
-    assert files_of(tmp_path / "first") == files_of(tmp_path / "second")
 
 
 def test_the_ranker_file_says_how_to_score_and_nothing_about_when(tmp_path: Path) -> None:

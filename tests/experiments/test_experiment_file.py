@@ -116,6 +116,20 @@ def test_an_error_is_located_as_exactly_as_it_can_be(where: str, place: str) -> 
     assert str(error) == (f"{place}: {where}: no good" if where else f"{place}: no good")
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ("# \u2028\nseed = 1\n", "seed", 2),
+        ('["users"]\npreset = "x"\n', "users.preset", 2),
+        ('users . preset = "x"\n', "users.preset", 1),
+        ('"users"."preset" = "x"\n', "users.preset", 1),
+        ('a = """\nseed = 4\n"""\nseed = 1\n', "seed", 4),
+    ],
+)
+def test_odd_spellings_of_keys_have_their_line(text: str, key: str, line: int) -> None:
+    assert parse_experiment_file(text, "f").places.get(key) == f"f line {line}"
+
+
 @given(st.lists(st.sampled_from(["", "# x = 1", "  ", "\t# [a]"]), max_size=6), st.integers(0, 3))
 def test_blank_lines_and_comments_move_lines_as_an_editor_counts_them(lines: list[str], spaces: int) -> None:
     text = "\n".join([*lines, " " * spaces + "[learner]", *lines, "eta = 1"])
@@ -168,6 +182,8 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path, text: s
 
 
 def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbfseed = 3\n")
+    assert read_experiment_file(tmp_path / "marked.toml").tables == {"seed": 3}
     (tmp_path / "latin.toml").write_bytes("# caf\xe9".encode("latin-1"))
     os.mkfifo(tmp_path / "pipe")
     for name in ("latin.toml", "nowhere.toml", ".", "pipe"):

@@ -47,26 +47,6 @@ def test_an_unfinished_run_says_how_to_go_on(make_run) -> None:
         load_run(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("run.toml", b"[data", "not a TOML file"),
-        ("run.toml", b"\xff\xfe", "not UTF-8"),
-        ("summary.json", b"{", "not readable as JSON"),
-        ("summary.json", b"[]", "expected a table"),
-        ("summary.json", b"{}", "offline: is missing"),
-        ("history.parquet", b"PAR1", "not readable as Parquet"),
-    ],
-)
-def test_a_damaged_file_is_named(make_run, name: str, content: bytes, says: str) -> None:
-    folder = make_run()
-    (folder / name).write_bytes(content)
-    with pytest.raises(BadInput, match=says) as refusal:
-        load_run(folder)
-    assert str(folder / name) in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
 def test_a_grid_stands_for_its_runs(make_grid, make_run) -> None:
     grid, lone = make_grid(seeds=2), make_run(preset="informational")
     assert is_grid(grid) and not is_grid(lone)

@@ -39,17 +39,8 @@ def run_in_pieces(chosen: Experiment, folder: Path, stops: list[int], monkeypatc
     assert not (folder / "checkpoint.npz").exists()
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        ["federation.server=adam", "ranker=mlp", "ranker.hidden=3", "evaluation.every=3"],
-        ['federation.participation={ kind = "sampled", cohort = 6 }', "evaluation.every=100"],
-    ],
-    ids=["adam mlp", "sampled"],
-)
-def test_interrupted_runs_go_on_to_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[str]
-) -> None:
+def test_interrupted_runs_go_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = ["federation.server=adam", "ranker=mlp", "ranker.hidden=3", "evaluation.every=3"]
     chosen = experiment(*parts, f"federation.rounds={ROUNDS}")
     whole = run_quickly(chosen, tmp_path / "whole", threads=1)
     for number, stops in enumerate(([1], [16, 17], [3, 20, 21, 39])):
@@ -167,14 +158,3 @@ def test_a_checkpoint_of_another_experiment_is_refused(
     interrupted_run(tmp_path / "run", monkeypatch)
     with pytest.raises(BadInput, match="another experiment"):
         run_quickly(experiment(*other), tmp_path / "run", resume=True)
-
-
-def test_an_interrupted_run_is_not_written_over_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = interrupted_run(tmp_path / "run", monkeypatch)
-    before = file.read_bytes()
-    with pytest.raises(BadInput, match="--resume"):
-        run_quickly(experiment(), tmp_path / "run")
-    assert file.read_bytes() == before
-    run_quickly(experiment("seed=5"), tmp_path / "run", overwrite=True)
-    run_quickly(experiment("seed=5"), tmp_path / "fresh")
-    assert not file.exists() and files_of(tmp_path / "run") == files_of(tmp_path / "fresh")

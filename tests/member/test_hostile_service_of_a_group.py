@@ -20,6 +20,7 @@ from quorank.protocol.http_client import ServedMail, ServedTask
 from quorank.protocol.messages import Declined
 from quorank.silos.envelopes import Envelope, Kind
 from quorank.silos.session.records import (
+    MEANINGS,
     MOST_MESSAGE,
     Record,
     SiloMessage,
@@ -27,7 +28,6 @@ from quorank.silos.session.records import (
     cut,
     enclose,
     encode,
-    meaning_of,
     tag_of,
 )
 from quorank.silos.training.statistics import VECTOR_LENGTH
@@ -179,7 +179,7 @@ def test_whatever_it_asks_only_what_the_terms_name_leaves(folders, tmp_path, pha
         log = [entry["kind"].upper() for entry in sent_log(party.folder)]
         for answer in answers:
             if isinstance(answer, bytes):
-                assert all(meaning_of(tag) and tag in log for tag in told(answer)), case
+                assert all(MEANINGS[tag] and tag in log for tag in told(answer)), case
                 assert not [word for word in WORDS if word in answer], case
         if phase != "agreement" or not isinstance(answers[0], bytes):
             assert {a.code for a in answers if isinstance(a, Declined)} <= {"stopped", "place", "malformed"}, case

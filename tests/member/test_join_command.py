@@ -177,7 +177,7 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
             assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
             wait_for(lambda: len(service.heard) >= 2)  # it was woken, and has enrolled
             assert call("--data", "device", "--once", "--json").json["outcome"] in ("early", "busy")
-            assert "another process plays" in refused("--data", "device")
+            assert "another process runs" in refused("--data", "device")
             rows = np.random.default_rng(0).normal(size=(8, 46)).tolist()
             for _ in range(3):
                 shown = local_socket.call(here / "device", "rank", features=rows)
@@ -238,5 +238,5 @@ def test_refusals(here, service) -> None:
     service.invitation(here / "other.json", code=bytes(32))
     assert "another invitation" in refused("--data", "device", "--bundle", "other.json")
     with PrivateStore(here / "device"):
-        assert "another process plays" in refused("--data", "device", "--bundle", "desk.json")
+        assert "another process runs" in refused("--data", "device", "--bundle", "desk.json")
         assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True

@@ -107,14 +107,14 @@ def test_a_second_release_of_a_round_cannot_be_stored(tmp_path) -> None:
 
 def test_one_process_plays_a_device(tmp_path) -> None:
     with PrivateStore(tmp_path) as store:
-        with pytest.raises(BadInput, match="another process plays this device"):
+        with pytest.raises(BadInput, match="another process runs this device"):
             PrivateStore(tmp_path)
         code = "import sys; from quorank.member.private_store import PrivateStore; PrivateStore(sys.argv[1])"
         done = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 1
-        assert "another process plays this device; stop it first" in done.stderr
+        assert "another process runs this device; stop it first" in done.stderr
         with PrivateStore(tmp_path, owner=False) as reader:
             reader.set_consent(True, 1.0)
         assert store.consent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -24,20 +23,6 @@ def _run(*arguments: object):
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(a) for a in arguments])
     assert result.exit_code == 0
     return result
-
-
-def test_compare_prints_a_table_or_json_alone(make_grid) -> None:
-    grid = make_grid(seeds=2)
-    shown = _run("compare", grid).stdout
-    assert "offline nDCG@10" in shown and "B − A" in shown and "…" not in shown
-    assert max(len(line) for line in shown.splitlines()) <= 80
-    assert [s["n"] for s in json.loads(_run("compare", grid, "--json").stdout)["settings"]] == [2, 2]
-
-
-def test_report_is_written_into_the_run(make_run) -> None:
-    folder = make_run()
-    assert _run("report", folder).stdout == f"{folder / 'report.html'}\n"
-    assert "Quorank run" in (folder / "report.html").read_text()
 
 
 def test_report_of_several_runs_is_a_comparison(make_grid, make_run, tmp_path: Path) -> None:

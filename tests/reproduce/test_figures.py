@@ -124,6 +124,7 @@ def test_settings_are_laid_over_each_other() -> None:
         (("step 20.0", "step 20"), ""),
         (("offline_ndcg@10", "offline_ndgc@10"), "did you mean 'offline_ndcg@10'"),
         (('above = ["step 20"]', 'above = ["step 2"]'), "no variant 'step 2'"),
+        (('below = ["step 1"]', 'below = ["step 1", "all by one"]\nmatched = true'), "as many variants"),
         (("[quick]", "[quik]"), "did you mean 'quick'"),
         (("federation.server.step", "federation.server.stepp"), "did you mean 'step'"),
         (('label = "step 20"', 'label = "step 1"'), "the same label"),

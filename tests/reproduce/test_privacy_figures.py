@@ -15,13 +15,12 @@ from typer.testing import CliRunner
 
 from quorank.cli.main import app
 from quorank.errors import BadInput
-from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.grid import Cell
 from quorank.privacy import RandomisedResponse, Setting
 from quorank.privacy.mechanisms.gaussian import ClippedGaussian
 from quorank.privacy.mechanisms.published import PublishedLaplace
 from quorank.reproduce import figure as figure_module
-from quorank.reproduce.figure import Check, Figure, load_figure, read_figure
+from quorank.reproduce.figure import Check, Figure, load_figure
 from quorank.reproduce.results import is_similar
 
 NAMES = ("fpdgd/table2", "fpdgd/figure2", "fpdgd/figure4", "foltr-es/privacy")
@@ -215,9 +214,3 @@ def test_a_relative_margin_grows_with_the_values() -> None:
     assert is_similar(relative, 2.9, around_300) and is_similar(relative, -2.9, around_300)
     assert not is_similar(relative, 3.1, around_300)
     assert not is_similar(absolute, 0.02, around_300) and is_similar(absolute, -0.009, around_300)
-
-
-def test_matched_sides_are_as_long() -> None:
-    with pytest.raises(BadInput, match=r"^tiny\.toml: .*as many variants"):
-        document = parse_experiment_file(TINY.replace('["published", "local"]', '["local"]'), "tiny.toml")
-        read_figure(document, "test/tiny")

@@ -209,7 +209,7 @@ def test_a_choice_is_given_to_the_device_and_forgotten_with_it(search: PersonalS
     assert row not in bytes_of(search.home.folder), "no trace of the list in the device's file either"
     with PersonalSearch.open(search.home.folder) as other:
         assert (other.status()["federation"] or {})["waiting"] == 2, "also while this process plays the device"
-        with pytest.raises(BadInput, match="another process plays this device"):
+        with pytest.raises(BadInput, match="another process runs this device"):
             other.forget_query("meadow")
         assert len(other.history.choices()) == 2, "nothing is half forgotten"
     search.forget_all()

@@ -25,7 +25,7 @@ from quorank.silos.sketch.published import (
 )
 from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
 from quorank.silos.sketch.reverse_top_k import Shape
-from quorank.silos.training.comparison import ComparisonOutcome, PartySource, RepeatedComparison, run_trial
+from quorank.silos.training.comparison import ComparisonOutcome, PartySource, RepeatedComparison, compare_with_search
 from quorank.silos.training.setting import SiloSetting
 
 SMALL = Generator(parties=3, documents=150, queries=16, body=50, vocabulary=1500, topics=9, topic_terms=40)
@@ -35,7 +35,7 @@ QUICK = PublishedSetting(
 SHAPE = Shape(rows=2, columns=4096, capacity=200, entries=100_000)
 PARTIES = generated_holdings(SMALL, seed=2)
 PREPARED = prepare_parties(PARTIES, QUICK, seed=2)
-TERMS = [PREPARED.terms(p) for p in range(3)]
+TERMS = [tuple(dict.fromkeys(t for q in PREPARED.asked(p) for t in PARTIES[p].queries[q])) for p in range(3)]
 
 
 def body_cover(answers, k: int) -> float:
@@ -168,8 +168,8 @@ def test_trials_repeat_and_sum_up() -> None:
 
 
 def test_a_trial_from_the_prior_repeats() -> None:
-    source, setting = PartySource(parties=3, generator=SMALL), SiloSetting(labelled=(3,), tested=8)
-    first, again = (run_trial(source, setting, 1) for _ in range(2))
+    setting = SiloSetting(labelled=(3,), tested=8)
+    first, again = (compare_with_search(PARTIES, setting, 1) for _ in range(2))
     assert list(first.table) == ["bm25", "w0", "alone", "ours"]
     assert first.table == again.table
 

@@ -9,7 +9,7 @@ from silo_sessions import HOLDINGS, Group, terms_of
 
 from quorank.errors import BadInput
 from quorank.silos.holdings import check_texts
-from quorank.silos.session.records import meaning_of
+from quorank.silos.session.records import MEANINGS
 from quorank.silos.training.comparison import check_same_text, prepare_lists
 from quorank.text import Tokeniser
 from quorank.text.collection import Document, TextCollection
@@ -80,7 +80,7 @@ def test_a_party_whose_library_makes_other_terms_stops_the_session_before_anythi
 
         for name in group.terms.parties:
             kinds = {entry["kind"] for entry in sent_log(tmp_path / name)}
-            assert kinds <= {"hello", "contribution"} and all(meaning_of(kind.upper()) for kind in kinds)
+            assert kinds <= {"hello", "contribution"} and all(MEANINGS[kind.upper()] for kind in kinds)
     finally:
         group.close()
 

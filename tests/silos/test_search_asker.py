@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from refusals import refused
 
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.generated import Generator
-from quorank.silos.holdings import divide_collections, generated_holdings, party_name
+from quorank.silos.holdings import Holding, divide_collections, generated_holdings, party_name
 from quorank.silos.search.asker import SearchAsker
 from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, without_budgets
 from quorank.silos.search.decoys import CoherentDecoys, ordered_bundles
@@ -38,7 +40,7 @@ def bundles_of(made: CoherentDecoys, terms: tuple[str, ...]) -> list[tuple[str, 
 
 def asker_of(terms=None, key: bytes = KEY, kept=None) -> SearchAsker:
     chosen = terms or SearchTerms()
-    return SearchAsker("A", HOLDINGS[0].documents, search_hashing(1, chosen), key, chosen, STATISTICS, kept)
+    return SearchAsker(HOLDINGS[0], search_hashing(1, chosen), key, chosen, STATISTICS, kept)
 
 
 # ---------------------------------------------------------------- decoys
@@ -132,7 +134,7 @@ def test_kept_decoys_outlive_the_documents_they_came_from() -> None:
     kept: dict = {}
     asked = asker_of(kept=kept).question(QUERIES[0])
     terms = SearchTerms()
-    moved = SearchAsker("A", HOLDINGS[2].documents, search_hashing(1, terms), KEY, terms, STATISTICS, kept)
+    moved = SearchAsker(replace(HOLDINGS[2], name="A"), search_hashing(1, terms), KEY, terms, STATISTICS, kept)
     assert moved.question(QUERIES[0]).sent == asked.sent
 
 
@@ -148,7 +150,9 @@ def test_questions_that_cannot_be_asked() -> None:
     empty = IndexedDocuments.build([], Tokeniser(stop_words="none"))
     for documents in (few, empty):
         with refused("silo-search.no-decoys"):
-            SearchAsker("A", documents, search_hashing(1, terms), KEY, terms, STATISTICS).question(["four", "five"])
+            SearchAsker(Holding("A", documents, (), (), ()), search_hashing(1, terms), KEY, terms, STATISTICS).question(
+                ["four", "five"]
+            )
     assert len(asker_of(SearchTerms(among=1)).question(["one"]).bundles) == 1
 
 
@@ -163,7 +167,7 @@ def test_without_noise_and_limits_a_search_finds_what_one_index_would() -> None:
     found = session.search("A", query, top=20)
     expected = []
     for holding in HOLDINGS:
-        one = SearchAsker(holding.name, holding.documents, search_hashing(1, terms), KEY, terms, STATISTICS)
+        one = SearchAsker(holding, search_hashing(1, terms), KEY, terms, STATISTICS)
         expected += [(each.score, holding.name) for each in one.own(sorted(set(query)))]
     best = sorted(expected, key=lambda pair: -pair[0])[:20]
     assert np.allclose(

@@ -18,6 +18,7 @@ from refusals import refused
 from quorank.errors import BadInput
 from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.hashing import Hashing
+from quorank.silos.holdings import Holding
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion
@@ -86,9 +87,13 @@ def test_cells_are_counts_and_the_keyed_noise_of_their_column() -> None:
 # ---------------------------------------------------------------- answers
 
 
+def holding_of(documents: IndexedDocuments) -> Holding:
+    return Holding("alpha", documents, (), (), ())
+
+
 def owner_of(documents=None, terms=TERMS, path=None, secret=SECRET, **how) -> SearchOwner:
     ledger = SearchLedger("alpha", path, salt=bytes(16))
-    return SearchOwner("alpha", documents or indexed(120), HASHING, secret, terms, ledger, **how)
+    return SearchOwner(holding_of(documents or indexed(120)), HASHING, secret, terms, ledger, **how)
 
 
 def test_the_same_question_has_the_same_bytes_for_everybody_and_after_a_restart(tmp_path) -> None:
@@ -111,7 +116,7 @@ def test_an_owner_that_has_lost_its_ledger_has_other_noise(tmp_path) -> None:
         path = tmp_path / f"{name}.sqlite"
         for _ in range(2):
             ledger = SearchLedger("alpha", path)
-            answers.add(SearchOwner("alpha", OWN, HASHING, SECRET, SearchTerms(epsilon=1.0), ledger).catalogue())
+            answers.add(SearchOwner(holding_of(OWN), HASHING, SECRET, SearchTerms(epsilon=1.0), ledger).catalogue())
             ledger.close()
     assert len(answers) == 2
 
@@ -186,7 +191,7 @@ def test_another_secret_or_epsilon_is_another_release_and_must_be_meant(tmp_path
     for how in ({"secret": bytes(32)}, {"terms": SearchTerms(epsilon=4.0)}):
         ledger = SearchLedger("alpha", path)
         with refused("silo-search.other-release"):
-            SearchOwner("alpha", indexed(120), HASHING, how.get("secret", SECRET), how.get("terms", TERMS), ledger)
+            SearchOwner(holding_of(OWN), HASHING, how.get("secret", SECRET), how.get("terms", TERMS), ledger)
         ledger.close()
     second = owner_of(path=path, secret=bytes(32), new_release=True)
     assert second.statement()["epsilon"] == 2 * 8.0
@@ -233,7 +238,7 @@ OWN = indexed(120)
 def test_told_entries_are_free_and_a_day_has_its_questions() -> None:
     now = [0.0]
     ledger = SearchLedger("alpha", clock=lambda: now[0])
-    owner = SearchOwner("alpha", OWN, HASHING, SECRET, SearchTerms(questions_a_day=3), ledger)
+    owner = SearchOwner(holding_of(OWN), HASHING, SECRET, SearchTerms(questions_a_day=3), ledger)
     for _ in range(3):
         owner.answer("beta", QUESTION)
     spent = owner.spent("beta")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quorank.data.ranking import RankingData
+from quorank.data.ranking import RankingData, join_parts
 from quorank.errors import BadInput
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
 from quorank.silos.sketch.instances import Instances
 from quorank.silos.sketch.published import RoundRobin, best_weight
-from quorank.silos.training.lists import join_data
 
 DIRECTION = np.array([2.0, -1.0, 0.5, 0.0])
 
@@ -23,7 +22,8 @@ def lists(seed: int, queries: int = 30, length: int = 20, flip: float = 0.0) -> 
     side = np.repeat(np.where(random.random(queries) < flip, -1.0, 1.0), length)
     hidden = side * (x @ DIRECTION) + 0.1 * random.normal(size=len(x))
     labels = np.searchsorted(np.quantile(hidden, [0.7, 0.9]), hidden)
-    data = RankingData.from_arrays(x, labels, np.arange(0, len(x) + 1, length))
+    names = [f"{seed}:{query}" for query in range(queries)]
+    data = RankingData.from_arrays(x, labels, np.arange(0, len(x) + 1, length), names)
     return Instances(data, np.ones(len(x)))
 
 
@@ -36,7 +36,7 @@ def least_squares(instances: Instances) -> np.ndarray:
 def test_parties_together_end_where_all_data_would() -> None:
     parties = [lists(seed) for seed in range(4)]
     theta = RoundRobin(decay=0.0).train(parties, seed=2)
-    together = join_data([party.data for party in parties])
+    together = join_parts([party.data for party in parties])
     assert np.abs(theta - least_squares(Instances(together, np.ones(together.n_rows)))).max() < 0.05
 
 

@@ -23,3 +23,9 @@ def leave_pages_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the runs of commands, grids and studies are without their pages too; comparisons keep theirs."""
     for starter in (runner, grid, unlearning):
         monkeypatch.setattr(starter, "run_experiment", run_quickly)
+
+
+@pytest.fixture
+def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs without the page about each of them, for tests of something else."""
+    leave_pages_out(monkeypatch)

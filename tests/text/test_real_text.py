@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import bm25s
 import numpy as np
 import pytest
 
 from quorank.text import Features, IndexedDocuments, Tokeniser, read_collection
+
+
+@pytest.fixture(scope="module")
+def real_text():
+    """Folder with real text collections, which are only read, or a skip."""
+    root = Path(__file__).parents[2]
+    folder = Path(os.environ.get("QUORANK_DATA") or root.parent / "shared" / "data")
+    if not (folder / "cranfield").is_dir():
+        pytest.skip(f"no real text: {folder} has no cranfield (set QUORANK_DATA to a folder that has)")
+    return folder
 
 
 @pytest.mark.parametrize(

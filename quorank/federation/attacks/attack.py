@@ -61,12 +61,19 @@ class AttackedCohort(NamedTuple):
 
 @dataclass(frozen=True)
 class Attack(ABC):
-    """Base class of attacks by m malicious clients, which click by `users` or send `malicious_updates`."""
+    """Base class of attacks by m malicious clients, which click by `users`, send `malicious_updates` or `lie`.
+
+    Args:
+        clients: Number of malicious clients m, the first of the federation; at least 1 and fewer than half of all.
+
+    Raises:
+        BadInput: `attack.no-clients` if `clients` is below 1.
+    """
 
     kind: ClassVar[str]
     knows_rule: ClassVar[bool] = False  # needs the server's rule
 
-    clients: int = 1  # m, number of malicious clients
+    clients: int = 1
 
     def __post_init__(self) -> None:
         sentence = f"must be at least 1, got {self.clients}; without an attack leave the section out"
@@ -91,7 +98,22 @@ class Attack(ABC):
         round_: int,
         rule: AttackedRule = AttackedRule(),  # noqa: B008
     ) -> Doubles:
-        """Return the (n, d) updates that a cohort sends, from the fields of `AttackedCohort`."""
+        """Return the updates that a cohort sends.
+
+        Args:
+            updates: (n, d) honest updates of the cohort.
+            malicious: (n,) mask of the malicious clients.
+            theta: (d,) θ before the round.
+            key: Key of the attack's draws.
+            round_: Round, from 0.
+            rule: Rule of the server, for attacks that know it.
+
+        Returns:
+            (n, d) updates; the rows of honest clients are unchanged.
+
+        Raises:
+            BadInput: `attack.shape` if the shapes do not belong together.
+        """
         fits = updates.ndim == 2 and malicious.shape == updates.shape[:1] and theta.shape == updates.shape[1:]
         shapes = f"{updates.shape} of the updates, {malicious.shape} of the mask and {theta.shape} of the ranker"
         require(fits, "attack.shape", f"the shapes {shapes} do not belong together", "attack")
@@ -116,9 +138,13 @@ class Attack(ABC):
 
 @dataclass(frozen=True)
 class InformedAttack(Attack):
-    """Base class of attacks that depend on the known honest updates."""
+    """Base class of attacks that depend on the known honest updates.
 
-    knowledge: Knowledge = "full"  # honest updates that the attacker knows: its clients' or all
+    Args:
+        knowledge: Honest updates that the attacker knows: "partial", those of its own clients; "full", all.
+    """
+
+    knowledge: Knowledge = "full"
 
 
 def opposite(vector: Doubles) -> Doubles:

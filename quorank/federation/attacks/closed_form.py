@@ -1,13 +1,4 @@
-"""Published attacks whose updates are a formula of the honest ones.
-
-- `ClickPoisoning` (thesis §5.2.2, table 5.1): malicious clients click what is irrelevant and never stop;
-- `SignFlip` (thesis eqs 6.3 and 6.4), which makes a leaver's influence visible before unlearning (§6.1.4);
-- `InnerProduct` (Xie, Koyejo and Gupta 2019, "Fall of empires", eq. 3);
-- `LittleIsEnough` (Baruch, Baruch and Goldberg 2019, "A little is enough"; thesis §5.2.3);
-- `Mimic` (Karimireddy, He and Jaggi 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing", §3.2);
-- `MinMax` and `MinSum` (Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine: optimizing model poisoning attacks and
-  defenses for federated learning", §4), which need not know the rule.
-"""
+"""Published attacks whose updates are a formula of the honest ones."""
 
 from __future__ import annotations
 
@@ -27,10 +18,16 @@ from quorank.users import Cascade
 
 @dataclass(frozen=True)
 class ClickPoisoning(Attack):
-    """Malicious clients whose users follow the preset "poison"; they compute and send honest updates of these clicks.
+    """Malicious clients that click irrelevant documents and never stop (thesis §5.2.2, table 5.1).
 
-    >>> ClickPoisoning(clients=3).users.preset
-    'poison'
+    Their users follow the click model preset "poison". The updates are computed honestly from these clicks, so the
+    attack works under any rule, privacy mechanism and secure sum.
+
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+
+    >>> ClickPoisoning(clients=3).users.tables(grades=3, k=2).click
+    array([1. , 0.5, 0. ])
     """
 
     kind: ClassVar[str] = "clicks"
@@ -42,7 +39,17 @@ class ClickPoisoning(Attack):
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """Malicious clients that send the ranker −z·θ_local (eq. 6.3), which also reverses all earlier rounds.
+    """Malicious clients that report the ranker −z·θ_local (thesis eq. 6.3).
+
+    As an update this is Δ_mal = −z·Δ − (z + 1)·θ_g (eq. 6.4), which also reverses all earlier rounds. The thesis uses
+    it to make a leaver's influence visible before unlearning (§6.1.4).
+
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        z: Scale z of the reversed local ranker, above 0.
+
+    Raises:
+        BadInput: `value.out-of-range` if `z` is not above 0.
 
     >>> SignFlip(z=2.0).poison(np.array([[1.0]]), np.array([True]), np.array([2.0]), np.zeros(2), 0)
     array([[-8.]])
@@ -50,7 +57,7 @@ class SignFlip(Attack):
 
     kind: ClassVar[str] = "sign-flip"
 
-    z: float = 2.0  # z, scale of the reversed local ranker
+    z: float = 2.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,15 +70,24 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True)
 class Scaled(Attack):
-    """Malicious clients that send factor·Δ instead of Δ.
+    """Malicious clients that send factor·Δ instead of their honest update Δ.
 
-    >>> Scaled(clients=1, factor=-5.0).factor
-    -5.0
+    A negative factor reverses the update. A clip on the client bounds the attack to the clip.
+
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        factor: Factor of the honest update, any finite number.
+
+    Raises:
+        BadInput: `value.out-of-range` if `factor` is not finite.
+
+    >>> Scaled(factor=-5.0).poison(np.array([[1.0, 2.0]]), np.array([True]), np.zeros(2), np.zeros(2), 0)
+    array([[ -5., -10.]])
     """
 
     kind: ClassVar[str] = "scaled"
 
-    factor: float = -5.0  # factor of the honest update
+    factor: float = -5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,19 +99,29 @@ class Scaled(Attack):
 
 @dataclass(frozen=True)
 class InnerProduct(InformedAttack):
-    """All malicious clients send −ϵ·μ, with the mean μ of the known honest updates.
+    """Malicious clients that all send −ϵ·μ (Xie, Koyejo and Gupta 2019, "Fall of empires", eq. 3).
 
-    A small ϵ lies closer to the honest updates than they lie to each other, and still the mean of what a rule chooses may
-    point the wrong way.
+    μ is the mean of the known honest updates. With a small ϵ the malicious updates lie closer to the honest ones than
+    these lie to each other, and the mean of the updates that a rule selects may still have a negative inner product
+    with μ.
+
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        knowledge: Honest updates that μ is computed from: "partial", those of the malicious clients; "full", all
+            others.
+        factor: Factor ϵ of the reversed mean, above 0; unrelated to privacy.
+
+    Raises:
+        BadInput: `value.out-of-range` if `factor` is not above 0.
 
     >>> updates = np.array([[2.0], [4.0], [6.0]])
-    >>> InnerProduct().poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0]
+    >>> InnerProduct(factor=0.5).poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0]
     array([-2.5])
     """
 
     kind: ClassVar[str] = "inner-product"
 
-    factor: float = 0.5  # ϵ, times which the reversed mean is sent; no privacy figure
+    factor: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,21 +133,32 @@ class InnerProduct(InformedAttack):
 
 @dataclass(frozen=True)
 class LittleIsEnough(InformedAttack):
-    """All malicious clients send μ − z·σ, with mean μ and deviation σ of the known honest updates.
+    """Malicious clients that all send μ − z·σ (Baruch, Baruch and Goldberg 2019, "A little is enough"; thesis §5.2.3).
 
-    That is close enough to the mean to pass for honest. By default z is the largest value for which the honest updates
-    beyond the malicious ones and the malicious ones together form a majority. For the ten clients of the thesis that is
-    −0.14, 0, 0.18 and 0.43 for one to four malicious ones: with one the attack moves the wrong way (by 0 with partial
-    knowledge), with two it sends the mean. The thesis's finding that it is harmless is due to ten clients; `z` may be set.
+    μ and σ are the mean and the standard deviation of the known honest updates, per parameter: close enough to the mean
+    to pass for honest. By default z is the largest value for which the honest updates beyond the malicious ones and the
+    malicious ones together form a majority (`largest_z`). For the ten clients of the thesis that is −0.14, 0, 0.18 and
+    0.43 for one to four malicious ones: one moves the mean the wrong way (by 0 with partial knowledge), and two send
+    the mean. The thesis's finding that the attack is harmless is due to ten clients.
 
-    >>> round(largest_z(10, 4), 4)
-    0.4307
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        knowledge: Honest updates that μ and σ are computed from: "partial", those of the malicious clients; "full",
+            all.
+        z: Number z of standard deviations from the mean; None computes `largest_z` from the cohort.
+
+    Raises:
+        BadInput: `value.out-of-range` if `z` is not finite.
+
+    >>> updates = np.array([[1.0], [3.0], [5.0]])
+    >>> LittleIsEnough(knowledge="full", z=0.0).poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0]
+    array([3.])
     """
 
     kind: ClassVar[str] = "little-is-enough"
 
-    knowledge: Knowledge = "partial"  # honest updates that the attacker knows: its clients' or all
-    z: float | None = None  # z, standard deviations from the mean; by default from n and m
+    knowledge: Knowledge = "partial"
+    z: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,6 +176,13 @@ def largest_z(n: int, m: int) -> float:
     """Return the largest z with Φ(z) ≤ (n − m − s) / (n − m), where s = ⌊n/2⌋ + 1 − m honest clients make a majority.
 
     A drawn cohort may hold a majority of malicious clients; then one honest client beyond them suffices.
+
+    Args:
+        n: Clients of the cohort.
+        m: Malicious clients among them.
+
+    >>> round(largest_z(10, 4), 4)
+    0.4307
     """
     from scipy.special import ndtri
 
@@ -148,18 +192,26 @@ def largest_z(n: int, m: int) -> float:
 
 @dataclass(frozen=True)
 class Mimic(InformedAttack):
-    """All malicious clients copy u_i* of an honest client i*, the first or the farthest, which then counts m + 1 times.
+    """Malicious clients that all copy the update of one honest client i*, which then counts m + 1 times.
 
-    The paper takes the client with the largest |⟨z, u_i⟩| for the direction z of the largest variance, which it learns
-    over rounds; "farthest" uses each round's own z, "first" copies the same client in all rounds.
+    Karimireddy, He and Jaggi 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing", §3.2: where
+    clients differ, this biases any rule. The paper takes the client with the largest |⟨z, u_i⟩| for the direction z of
+    the largest variance, which it learns over rounds; here "farthest" takes each round's own z.
 
-    >>> Mimic(clients=2, victim="farthest").knowledge
-    'full'
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        knowledge: Honest updates to choose from: "partial", those of the malicious clients; "full", all others.
+        victim: Copied client i*: "first", the one with the lowest number; "farthest", the one with the largest |⟨z,
+            u_i⟩|.
+
+    >>> updates = np.array([[0.0], [1.0], [7.0]])
+    >>> Mimic(victim="farthest").poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0]
+    array([7.])
     """
 
     kind: ClassVar[str] = "mimic"
 
-    victim: Literal["first", "farthest"] = "first"  # i*, the honest client that is copied
+    victim: Literal["first", "farthest"] = "first"
 
     def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         known = cohort.rivals(self.knowledge)
@@ -171,13 +223,19 @@ class Mimic(InformedAttack):
 
 @dataclass(frozen=True)
 class _Disguised(InformedAttack):
-    """μ + γ·p: the honest mean moved along a harmful direction p, no farther than honest updates are from each other.
+    """Base class of attacks that send μ + γ·p, no farther from honest updates than these are from each other.
 
-    p is the inverse unit vector −μ/‖μ‖, the inverse standard deviation −σ or the inverse sign −sign(μ). The paper searches
-    for the largest γ by halving steps; both conditions are quadratic in γ, so it is computed.
+    Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine: optimizing model poisoning attacks and defenses for
+    federated learning", §4. The attacker need not know the rule. μ is the mean of the known honest updates and p the
+    harmful direction. The paper searches for the largest γ by halving steps; both of its conditions are quadratic in γ,
+    so γ is computed.
+
+    Args:
+        direction: p: "unit", the inverse unit vector −μ/‖μ‖; "deviation", the inverse standard deviation −σ; "sign",
+            the inverse sign −sign(μ).
     """
 
-    direction: Literal["unit", "deviation", "sign"] = "unit"  # p: against the honest mean, its deviations or its signs
+    direction: Literal["unit", "deviation", "sign"] = "unit"
 
     def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return μ + γ·p."""
@@ -193,10 +251,18 @@ class _Disguised(InformedAttack):
 
 @dataclass(frozen=True)
 class MinMax(_Disguised):
-    """Largest γ whose distance to any honest update is at most the largest between two of them.
+    """Malicious clients that all send μ + γ·p, bounded by the largest distance (Shejwalkar and Houmansadr 2021, eq. 7).
 
-    >>> MinMax(clients=2, direction="sign").knowledge
-    'full'
+    γ is the largest value at which no honest update is farther away than two honest updates are from each other.
+
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        knowledge: Honest updates that are known: "partial", those of the malicious clients; "full", all others.
+        direction: Harmful direction p: "unit" −μ/‖μ‖, "deviation" −σ or "sign" −sign(μ).
+
+    >>> updates = np.array([[0.0], [1.0], [3.0]])
+    >>> MinMax(direction="sign").poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0]
+    array([1.])
     """
 
     kind: ClassVar[str] = "min-max"
@@ -211,10 +277,19 @@ class MinMax(_Disguised):
 
 @dataclass(frozen=True)
 class MinSum(_Disguised):
-    """Largest γ whose sum of squared distances to the honest updates is at most that of any honest one.
+    """Malicious clients that all send μ + γ·p, bounded by the sum of squares (Shejwalkar and Houmansadr 2021, eq. 8).
 
-    >>> MinSum(clients=2).direction
-    'unit'
+    γ is the largest value at which the sum of squared distances to the honest updates is at most that of any honest
+    one.
+
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        knowledge: Honest updates that are known: "partial", those of the malicious clients; "full", all others.
+        direction: Harmful direction p: "unit" −μ/‖μ‖, "deviation" −σ or "sign" −sign(μ).
+
+    >>> updates = np.array([[0.0], [1.0], [3.0]])
+    >>> MinSum(direction="sign").poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0]
+    array([1.])
     """
 
     kind: ClassVar[str] = "min-sum"

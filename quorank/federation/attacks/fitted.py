@@ -1,20 +1,4 @@
-"""Attacks fitted to what they attack: Fang's on a rule, one that tries any rule out, and false integers in a secure sum.
-
-`Fang` (Fang et al. 2020, "Local model poisoning attacks to Byzantine-robust federated learning"; thesis §5.2.3) pushes
-every parameter against the direction in which the honest clients move it. Against Krum and Multi-Krum all malicious clients
-send θ_g + λ·s with the largest λ, found by halving, for which the rule still picks them. Against the trimmed mean and the
-median they send values just beyond the honest extremes. The extremes are extended as published, by a factor of the
-parameter itself: [θ_max, b·θ_max] is narrow near zero and, once the ranker has grown, wide against an update.
-
-`Tailored` follows Shejwalkar and Houmansadr (2021, "Manipulating the Byzantine", §4.1, eq. 5): the attacker knows all
-honest updates and the rule, and sends μ + γ·p with the γ that moves the rule's result farthest against the honest
-direction. Here it also knows the rule's memory h of clients: the malicious clients move to μ_h + γ·r·p, where r is the
-median distance of the honest ones to their mean μ_h. γ is tried from 0 to 5 in every round.
-
-`Lies` are for secure sums, which hide the senders: where updates are clipped on the client and summed under masks, a
-malicious client may send other numbers, uniform 32-bit words ("words"), or the reversed sum of all other inputs at the
-largest norm with which a sum is still used ("worst").
-"""
+"""Attacks fitted to their target: Fang's to a rule, a search against any rule, and false integers in a secure sum."""
 
 from __future__ import annotations
 
@@ -38,18 +22,29 @@ ALMOST = 0.999  # fraction of a sum's bound that is used: the bound is that of t
 
 @dataclass(frozen=True)
 class Fang(InformedAttack):
-    """Updates opposite to the honest direction, fitted to a rule.
+    """Updates that push every parameter against the direction s in which the honest clients move it, fitted to a rule.
 
-    With partial knowledge the attacker's own honest updates stand for those of the others.
+    Fang et al. 2020, "Local model poisoning attacks to Byzantine-robust federated learning"; thesis §5.2.3. Against
+    Krum and Multi-Krum all malicious clients send θ_g + λ·s with the largest λ, found by halving, for which the rule
+    still picks them. Against the trimmed mean and the median they send values just beyond the honest extremes. The
+    extremes are extended as published, by a factor of the parameter itself: [θ_max, b·θ_max] is narrow near zero and,
+    once the ranker has grown, wide against an update.
 
-    >>> Fang(clients=2, against="median").knowledge
-    'partial'
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        knowledge: Honest updates that are known: "partial", those of the malicious clients, which then stand for the
+            others'; "full", all.
+        against: Rule that the attack is fitted to.
+
+    >>> updates = np.array([[1.0], [2.0], [3.0]])
+    >>> Fang(knowledge="full", against="krum").poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0] < 0
+    array([ True])
     """
 
     kind: ClassVar[str] = "fang"
 
-    knowledge: Knowledge = "partial"  # honest updates that the attacker knows: its clients' or all
-    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"  # rule that the attack is fitted to
+    knowledge: Knowledge = "partial"
+    against: Literal["krum", "multi-krum", "trimmed-mean", "median"] = "krum"
 
     def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return the malicious rows; a client draws by its row in the cohort."""
@@ -128,20 +123,29 @@ def beyond_extremes(rankers: Doubles, away: Doubles) -> tuple[Doubles, Doubles]:
 class Tailored(Attack):
     """Position among the honest clients from which the rule's result moves farthest against them.
 
-    p opposes the round's honest mean ("update"), its signs ("sign"), its signs times the honest deviations ("deviation"),
-    or the mean of the rule's memory ("memory"). With `apart` the malicious clients keep the differences between their
-    honest updates. With `decoys` a tenth of them deviates in another direction, by three times an honest norm.
+    After Shejwalkar and Houmansadr 2021, "Manipulating the Byzantine", §4.1, eq. 5: the attacker knows all honest
+    updates and the rule, and sends μ + γ·p with the γ that moves the rule's result farthest against the honest
+    direction. Here it also knows the rule's memory h of clients: the malicious clients move to μ_h + γ·r·p, where r is
+    the median distance of the honest ones to their mean μ_h. γ is tried from 0 to 5 in every round.
 
-    >>> Tailored(clients=3, against="sign").knows_rule
-    True
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        against: Opposed direction: "update", the round's honest mean; "sign", its signs; "deviation", its signs times
+            the honest deviations; "memory", the mean of the rule's memory.
+        apart: Whether malicious clients keep the differences between their honest updates.
+        decoys: Whether a tenth of them, at least one of several, deviates by three honest norms, orthogonally to p.
+
+    >>> updates = np.array([[1.0], [1.0], [3.0]])
+    >>> Tailored().poison(updates, np.arange(3) < 1, np.zeros(1), np.zeros(2), 0)[0]
+    array([-3.])
     """
 
     kind: ClassVar[str] = "tailored"
     knows_rule: ClassVar[bool] = True
 
-    against: Literal["update", "sign", "deviation", "memory"] = "update"  # what p opposes
-    apart: bool = False  # keep the differences between their honest updates
-    decoys: bool = False  # a tenth of them, at least one of several, deviates in another direction
+    against: Literal["update", "sign", "deviation", "memory"] = "update"
+    apart: bool = False
+    decoys: bool = False
 
     def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return the updates that move the malicious clients to the best tried position."""
@@ -184,15 +188,20 @@ def _place_decoys(rows: Doubles, malicious: Booleans, towards: Doubles) -> None:
 
 @dataclass(frozen=True)
 class Lies(Attack):
-    """Malicious clients that send arbitrary integers into a secure sum.
+    """Malicious clients that send arbitrary integers into a secure sum, which hides the sender.
 
-    >>> Lies(clients=2, sends="words").sends
-    'words'
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        sends: "words", uniform 32-bit words; "worst", the reversed sum of all other inputs at the largest norm with
+            which a sum is still used.
+
+    >>> reversed_sum(np.array([1.0, -2.0]), number=100.0, length=np.inf)
+    array([-50., 100.])
     """
 
     kind: ClassVar[str] = "lies"
 
-    sends: Literal["words", "worst"] = "worst"  # uniform 32-bit words, or the reversed sum
+    sends: Literal["words", "worst"] = "worst"
 
     def lie(
         self, releases: Doubles, malicious: Booleans, clients: Integers, mechanism: Mechanism, key: Uint64s, round_: int

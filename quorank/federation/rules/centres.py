@@ -1,15 +1,4 @@
-"""Rules that compute a centre of the updates: trimmed mean, median, geometric median and centred clipping.
-
-- Trimmed mean and median of each parameter (Yin et al. 2018, "Byzantine-robust distributed learning: towards optimal
-  statistical rates"; thesis eqs 5.4 and 5.5).
-- The geometric median (Pillutla, Kakade and Harchaoui 2022, "Robust aggregation for federated learning"): the point with
-  the smallest sum of distances to all updates. A minority of malicious clients moves it by at most a multiple of the spread
-  of the honest updates, without knowing m.
-- Centred clipping (Karimireddy, He and Jaggi 2021, "Learning from history for Byzantine robust optimization"): every update
-  is clipped to distance τ from a centre, and their mean is the next centre. The paper centres on the aggregate of the last
-  round and clips the clients' momentum; this variant has no memory, starts at the coordinate-wise median of the round and
-  repeats the step.
-"""
+"""Rules that compute a centre of the updates: trimmed mean, median, geometric median and centred clipping."""
 
 from __future__ import annotations
 
@@ -62,7 +51,12 @@ def weighted_sum(rows: Doubles, weights: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class TrimmedMean(RobustRule):
-    """Mean of each parameter without its β = m largest and m smallest values, eq. 5.4.
+    """Mean of each parameter without its β largest and β smallest values, β = m (thesis eq. 5.4).
+
+    Yin et al. 2018, "Byzantine-robust distributed learning: towards optimal statistical rates".
+
+    Args:
+        byzantine: Tolerated number of malicious clients m = β, at least 0 and fewer than half of a cohort.
 
     >>> TrimmedMean(byzantine=1).combine_all(np.array([[0.0], [1.0], [2.0], [90.0]]), np.ones(4))
     array([1.5])
@@ -70,7 +64,7 @@ class TrimmedMean(RobustRule):
 
     kind: ClassVar[str] = "trimmed-mean"
 
-    byzantine: int = 1  # β = m, tolerated number of malicious clients
+    byzantine: int = 1
 
     def combine_rows(self, rows: Doubles) -> Doubles:
         """Return the trimmed mean of every parameter."""
@@ -79,14 +73,21 @@ class TrimmedMean(RobustRule):
 
 @dataclass(frozen=True)
 class CentreRule(RobustRule):
-    """Base class of rules that do not depend on m."""
+    """Base class of rules that do not depend on m.
 
-    byzantine: int = 0  # m, tolerated number of malicious clients; only checked against the cohort
+    Args:
+        byzantine: Tolerated number of malicious clients m; only checked against the size of a cohort.
+    """
+
+    byzantine: int = 0
 
 
 @dataclass(frozen=True)
 class Median(CentreRule):
-    """Median of every parameter, eq. 5.5; for even n the mean of the two middle values.
+    """Median of every parameter (Yin et al. 2018; thesis eq. 5.5); for even n the mean of the two middle values.
+
+    Args:
+        byzantine: Tolerated number of malicious clients m; only checked against the size of a cohort.
 
     >>> Median().combine_all(np.array([[0.0], [1.0], [90.0]]), np.ones(3))
     array([1.])
@@ -101,7 +102,13 @@ class Median(CentreRule):
 
 @dataclass(frozen=True)
 class GeometricMedian(CentreRule):
-    """Smoothed Weiszfeld steps from the coordinate-wise median.
+    """Point with the smallest sum of distances to the updates, by smoothed Weiszfeld steps.
+
+    Pillutla, Kakade and Harchaoui 2022, "Robust aggregation for federated learning". A minority of malicious clients
+    moves it by at most a multiple of the spread of the honest updates, without knowing m.
+
+    Args:
+        byzantine: Tolerated number of malicious clients m; only checked against the size of a cohort.
 
     >>> GeometricMedian().combine_all(np.array([[0.0], [1.0], [90.0]]), np.ones(3)).round(3)
     array([1.])
@@ -116,7 +123,19 @@ class GeometricMedian(CentreRule):
 
 @dataclass(frozen=True)
 class CentredClipping(CentreRule):
-    """Mean of the updates clipped to a radius τ around a centre, repeated.
+    """Mean of the updates clipped to a radius around a centre: v ← v + (1/n)·Σ (x_i − v)·min(1, τ / ‖x_i − v‖).
+
+    Karimireddy, He and Jaggi 2021, "Learning from history for Byzantine robust optimization", centre on the aggregate
+    of the last round and clip the clients' momentum; this variant has no memory, starts at the coordinate-wise median
+    of the round and repeats the step.
+
+    Args:
+        byzantine: Tolerated number of malicious clients m; only checked against the size of a cohort.
+        radius: Radius τ in the unit of updates, above 0; None takes the median distance to the centre in every step.
+        iterations: Steps L of the centre, from 1 to 10,000.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
 
     >>> CentredClipping(radius=1.0, iterations=50).combine_all(np.array([[0.0], [0.0], [90.0]]), np.ones(3)).round(2)
     array([0.5])
@@ -124,8 +143,8 @@ class CentredClipping(CentreRule):
 
     kind: ClassVar[str] = "centred-clipping"
 
-    radius: float | None = None  # τ; by default the median distance to the centre, in every step
-    iterations: int = 5  # L, steps of the centre
+    radius: float | None = None
+    iterations: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +153,7 @@ class CentredClipping(CentreRule):
         require_range("iterations", self.iterations, least=1, most=10_000)
 
     def combine_rows(self, rows: Doubles) -> Doubles:
-        """Return the centre after L steps v + (1/n)·Σ (x_i − v)·min(1, τ / ‖x_i − v‖)."""
+        """Return the centre v after L steps."""
         centre = coordinate_median(rows)
         for _ in range(self.iterations):
             away = distances_to(rows, centre)
@@ -160,7 +179,15 @@ def coordinate_median(rows: Doubles) -> Doubles:
 
 
 def geometric_median(rows: Doubles, steps: int = STEPS) -> Doubles:
-    """Iterate v ← Σ β_i·x_i / Σ β_i, β_i = 1 / max(ν, ‖v − x_i‖), until a step is below 1e-9 of the median distance."""
+    """Iterate v ← Σ β_i·x_i / Σ β_i, β_i = 1 / max(ν, ‖v − x_i‖), until a step is below 1e-9 of the median distance.
+
+    Args:
+        rows: (n, d) updates x_i.
+        steps: Upper bound R on the iterations.
+
+    Returns:
+        (d,) point v.
+    """
     point = coordinate_median(rows)
     spread = float(np.median(distances_to(rows, point)))
     if spread == 0.0 or not np.isfinite(spread):

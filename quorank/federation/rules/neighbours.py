@@ -1,17 +1,5 @@
 """Rules that compare the distances between the updates of a cohort: Krum, Multi-Krum, Bulyan and mixing.
 
-- Krum (Blanchard et al. 2017, "Machine learning with adversaries"; thesis eqs 5.2 and 5.3): a harmful update lies far from
-  the honest ones, so the update with the nearest neighbours is chosen. Updates are differences to the same ranker, so a
-  choice among updates is a choice among rankers. The thesis sums distances (eq. 5.2), the original paper squared distances;
-  this is the thesis's version. The guarantees of Blanchard et al. need n ≥ 2m + 3; the thesis's four malicious clients
-  among ten are outside of them.
-- Bulyan (El Mhamdi, Guerraoui and Rouault 2018, "The hidden vulnerability of distributed learning in Byzantium"): Krum
-  bounds the distance of its choice as a whole, so in many dimensions one parameter may still be far off. Bulyan repeats
-  Krum's choice until it holds n − 2m updates, then averages per parameter the n − 4m values nearest to their median.
-- Nearest-neighbour mixing (Allouah et al. 2023, "Fixing by mixing: a recipe for optimal Byzantine ML under heterogeneity"):
-  before another rule, every update is replaced by the mean of its n − m nearest updates, itself included. This reduces the
-  spread of the honest updates, on which the rule's error depends.
-
 Rows come ordered by their bytes (`content_rows`), so ties are decided by content.
 """
 
@@ -48,7 +36,17 @@ def distances(rows: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class Krum(RobustRule):
-    """θ_g = arg min_θi s(i), eq. 5.2.
+    """Update with the lowest score, θ_g = arg min_θi s(i) (thesis eq. 5.2).
+
+    Blanchard et al. 2017, "Machine learning with adversaries".
+    s(i) = Σ_{i→j} ‖θ_i − θ_j‖ over the n − m − 2 nearest neighbours j of i: a harmful update lies far from the honest
+    ones. Updates are differences to the same ranker, so a choice among updates is a choice among rankers. The thesis
+    sums distances, as here, the original paper squared distances. Its guarantees need n ≥ 2m + 3; the thesis's four
+    malicious clients among ten are outside of them.
+
+    Args:
+        byzantine: Tolerated number of malicious clients m, at least 0; a cohort needs more than 2m and at least m + 3
+            clients.
 
     >>> Krum(byzantine=1).combine_all(np.array([[0.0], [0.1], [0.3], [9.0]]), np.ones(4))
     array([0.])
@@ -73,7 +71,11 @@ class Krum(RobustRule):
 
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """Mean of the f = n − m updates with the lowest scores, eq. 5.3.
+    """Mean of the f = n − m updates with the lowest Krum scores (Blanchard et al. 2017; thesis eq. 5.3).
+
+    Args:
+        byzantine: Tolerated number of malicious clients m, at least 0; a cohort needs more than 2m and at least m + 3
+            clients.
 
     >>> MultiKrum(byzantine=1).combine_all(np.array([[0.0], [0.1], [0.2], [9.0]]), np.ones(4))
     array([0.1])
@@ -95,7 +97,13 @@ def krum_scores(distance: Doubles, neighbours: int) -> Doubles:
 
 @dataclass(frozen=True)
 class Bulyan(RobustRule):
-    """Krum's choices, then the mean around the median.
+    """Mean of the n − 4m values around the median, per parameter, of the n − 2m updates that Krum chooses successively.
+
+    El Mhamdi, Guerraoui and Rouault 2018, "The hidden vulnerability of distributed learning in Byzantium": Krum bounds
+    the distance of its choice as a whole, so in many dimensions one parameter may still be far off.
+
+    Args:
+        byzantine: Tolerated number of malicious clients m, at least 0; a cohort needs at least 4m + 3 clients.
 
     >>> Bulyan(byzantine=1).combine_all(np.array([[0.0], [0.1], [0.2], [0.3], [0.4], [0.5], [9.0]]), np.ones(7))
     array([0.26666667])
@@ -171,11 +179,24 @@ def mean_around_median(values: Doubles, count: int) -> Doubles:
 
 @dataclass(frozen=True)
 class Mixing(RobustRule):
-    """Nearest-neighbour mixing, then the rule `then`.
+    """Nearest-neighbour mixing, then another rule.
 
-    In a single round of online learning the honest mean is a small fraction of the honest spread, in which an attack can
-    hide. With `history` = β the rule combines an exponential mean of each client's updates instead (Karimireddy, He and
-    Jaggi 2021, "Learning from history for Byzantine robust optimization"): honest noise averages out, an attack does not.
+    Allouah et al. 2023, "Fixing by mixing: a recipe for optimal Byzantine ML under heterogeneity": every update is
+    replaced by the mean of its n − m nearest updates, itself included, which reduces the spread of the honest updates,
+    on which the rule's error depends.
+
+    In a single round of online learning the honest mean is a small fraction of the honest spread, in which an attack
+    can hide. With `history` the rule combines an exponential mean of each client's updates instead (Karimireddy, He and
+    Jaggi 2021, "Learning from history for Byzantine robust optimization"): honest noise averages out, an attack does
+    not.
+
+    Args:
+        byzantine: Tolerated number of malicious clients m, at least 0 and fewer than half of a cohort.
+        then: Rule that combines the mixed updates.
+        history: Decay β in [0, 1) of the exponential mean of a client's updates; above 0 needs full participation.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
 
     >>> Mixing(byzantine=1, then="median").combine_all(np.array([[0.0], [0.1], [0.2], [90.0]]), np.ones(4)).round(3)
     array([0.1])
@@ -184,8 +205,8 @@ class Mixing(RobustRule):
     kind: ClassVar[str] = "nearest-neighbour-mixing"
     compares_pairs: ClassVar[bool] = True
 
-    then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"  # rule for the mixed updates
-    history: float = 0.0  # β of the exponential mean of a client's updates
+    then: Literal["trimmed-mean", "median", "geometric-median"] = "trimmed-mean"
+    history: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

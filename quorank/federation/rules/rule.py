@@ -85,11 +85,18 @@ class Mean(Aggregation):
 
 @dataclass(frozen=True)
 class RobustRule(Aggregation):
-    """Base class of rules that withstand `byzantine` malicious clients."""
+    """Base class of rules that withstand malicious clients.
+
+    Args:
+        byzantine: Tolerated number of malicious clients m, at least 0 and fewer than half of a cohort.
+
+    Raises:
+        BadInput: `value.out-of-range` if `byzantine` is below 0.
+    """
 
     needs_single_updates: ClassVar[bool] = True
 
-    byzantine: int = 1  # m, tolerated number of malicious clients
+    byzantine: int = 1
 
     def __post_init__(self) -> None:
         require_range("byzantine", self.byzantine, least=0, below=2**31)
@@ -110,6 +117,13 @@ class RobustRule(Aggregation):
         require(n >= least, "aggregation.cohort-too-small", sentence, "aggregation")
 
     def combine_all(self, updates: Doubles, weights: Doubles) -> Doubles:
+        """Return `combine_rows` of the updates in the order of their bytes.
+
+        Raises:
+            BadInput: `aggregation.shape`, `aggregation.bad-weight` or `aggregation.not-finite` for invalid arrays;
+                `aggregation.empty-cohort`, `aggregation.too-many-malicious` or `aggregation.cohort-too-small` for too
+                few clients.
+        """
         rows = content_rows(self.kind, updates, weights)
         self.check(len(rows))
         return self.combine_rows(rows)

@@ -39,13 +39,25 @@ RENEWED, RIDGE = 0.02, 3e-4
 
 @dataclass(frozen=True)
 class SpectralFilter(RobustRule):
-    """The mean of the n − m updates that five passes along directions of large variance leave."""
+    """Mean of the n − m updates that five passes along directions of large variance leave (Diakonikolas et al. 2017).
+
+    Args:
+        byzantine: Tolerated number of malicious clients m, at least 0 and fewer than half of a cohort.
+        history: Decay β in [0, 1) of the sums S_i by which clients are judged; above 0 needs full participation.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
+
+    >>> updates = np.array([[0.0, 1.0], [0.1, -1.0], [-0.1, 0.0], [9.0, 9.0]])
+    >>> SpectralFilter(byzantine=1).combine_all(updates, np.ones(4))
+    array([0., 0.])
+    """
 
     kind: ClassVar[str] = "spectral-filter"
     compares_pairs: ClassVar[bool] = True
     keeps_pace: ClassVar[bool] = True
 
-    history: float = 0.0  # β, how much of a client's past its update is judged with
+    history: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,13 +32,10 @@ class PageToken:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and self.is_token(given.strip())
 
-    def has_cookie(self, request: Request) -> bool:
-        """Return whether the request has the cookie of the token."""
-        return hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self._value.encode())
-
     def knows(self, request: Request) -> bool:
         """Return whether the request has the token or its cookie."""
-        return self.has_bearer(request) or self.has_cookie(request)
+        cookie = request.cookies.get(self.cookie, "").encode()
+        return self.has_bearer(request) or hmac.compare_digest(cookie, self._value.encode())
 
     def is_token(self, given: str) -> bool:
         """Return whether a string is the token."""

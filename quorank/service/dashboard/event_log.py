@@ -2,8 +2,8 @@
 
 A line holds the name of an event, numbers, and for a refusal the code of its error, which is a literal of our source.
 Events and fields are fixed lists; other values than plain numbers are written as null, and strings that do not look like a
-code as `reply.other`. So no path, query, document or name can get into a log, whatever a device sends and whatever the
-sentence of an error holds. Logging never raises: a full disk must not end a round.
+code as `reply.other`. No path, query, document or name in a device's message or an error's sentence can therefore reach a
+log. Logging never raises: a full disk must not end a round.
 """
 
 from __future__ import annotations

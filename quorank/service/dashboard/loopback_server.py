@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from granian import _granian
@@ -18,7 +18,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 
 LoopbackHost = Literal["127.0.0.1", "::1"]
 
@@ -70,22 +70,17 @@ def served(app: Any, bound: socket.socket) -> Iterator[int]:
     """Serve an ASGI application on a bound socket within the context; yields the port."""
     number = int(bound.getsockname()[1])
     logging.getLogger("_granian").setLevel(logging.ERROR)
-    ready, servers, loops = threading.Event(), list[SocketServer](), list[asyncio.AbstractEventLoop]()
+    server, loop = SocketServer(app, bound.detach(), log_enabled=False), asyncio.new_event_loop()
 
-    async def serve() -> None:
-        server = SocketServer(app, bound.detach(), log_enabled=False)  # closed with it
-        servers.append(server)
-        loops.append(asyncio.get_running_loop())
-        ready.set()
-        await server.serve()
+    def serve() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(server.serve())
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True, name="loopback pages")
+    thread = threading.Thread(target=serve, daemon=True, name="loopback pages")
     thread.start()
     try:
-        require(ready.wait(10.0), "port.unusable", "the page cannot be served here", f"--port {number}")
         yield number
     finally:
-        if loops and not loops[0].is_closed():
-            loops[0].call_soon_threadsafe(servers[0].stop)
+        with suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(server.stop)
         thread.join(_GOODBYE_SECONDS)
-        bound.close()

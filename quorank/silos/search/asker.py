@@ -12,12 +12,13 @@ from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.hashing import Hashing
+from quorank.silos.holdings import Holding
 from quorank.silos.search.decoys import Bundle, CoherentDecoys, ordered_bundles
 from quorank.silos.search.estimates import BM25, count_prior, expected_count, expected_frequency, shrink_lengths
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion, by_column
 from quorank.silos.search.settings import MOST_TERMS, SearchTerms
 from quorank.silos.training.lists import Statistics
-from quorank.text import UNSEEN, IndexedDocuments
+from quorank.text import UNSEEN
 from quorank.text.features import bm25_robertson
 
 KeptBundles = MutableMapping[Bundle, tuple[Bundle, ...]]
@@ -63,8 +64,7 @@ class SearchAsker:
     """A party as it searches the others' documents and its own.
 
     Args:
-        name: Name of the party.
-        documents: Its own documents.
+        holding: The party's name and documents.
         hashing: Hash function of the group's searches.
         key: Secret from which decoys are drawn; no owner may have it.
         terms: Parameters that the group has agreed on.
@@ -75,15 +75,14 @@ class SearchAsker:
 
     def __init__(
         self,
-        name: str,
-        documents: IndexedDocuments,
+        holding: Holding,
         hashing: Hashing,
         key: bytes,
         terms: SearchTerms,
         statistics: Statistics,
         kept: KeptBundles | None = None,
     ) -> None:
-        self.name, self.documents, self.hashing, self.terms = name, documents, hashing, terms
+        self.name, self.documents, self.hashing, self.terms = holding.name, holding.documents, hashing, terms
         self.statistics, self._key = statistics, key
         self._kept: KeptBundles = {} if kept is None else kept
         self._lengths: dict[str, tuple[Integers, Doubles]] = {}

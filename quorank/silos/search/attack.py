@@ -46,9 +46,7 @@ class SearchAttacker:
         ledger = SearchLedger(holding.name, clock=lambda: self._now)
         secret = seeded_owner_secret(seed, holding.name)
         body = self.index.statistics(self.index.term_ids(()))  # in place of the group's statistics
-        self.owner = SearchOwner(
-            holding.name, holding.documents, self.hashing, secret, terms, ledger, distinct=distinct_share(body)
-        )
+        self.owner = SearchOwner(holding, self.hashing, secret, terms, ledger, distinct=distinct_share(body))
         self.told: set[tuple[int, str]] = set()  # (row of the document, term)
         self.questions = 0
 
@@ -64,9 +62,8 @@ class SearchAttacker:
             self._now += 86_400.0
             answer = self.owner.answer(ATTACKER, raw)
         self.questions += 1
-        for (bundle, _), named in zip(
-            words, SearchAnswer.from_bytes(answer, "owner", raw, self.terms).bundles, strict=True
-        ):
+        read = SearchAnswer.from_bytes(answer, "owner", raw, self.terms)
+        for (bundle, _), named in zip(words, read.bundles, strict=True):
             for number, cells in zip(named.numbers.tolist(), named.cells, strict=True):
                 row = self.owner.row_of(number)
                 self.told |= {(row, bundle[at]) for at in np.flatnonzero(cells)}

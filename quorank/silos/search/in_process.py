@@ -15,7 +15,6 @@ from quorank.files.codec import encode
 from quorank.silos.hashing import seeded_secret
 from quorank.silos.holdings import Holding
 from quorank.silos.search.asker import ScoredDocument, SearchAsker
-from quorank.silos.search.ledger import SearchLedger
 from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.silos.training.lists import Statistics
@@ -56,29 +55,11 @@ class SearchSession:
         self.holdings, self.terms, self.seed = tuple(holdings), terms or SearchTerms(), seed
         self.statistics = statistics or group_statistics(holdings, self.terms, seed)
         hashing, distinct = search_hashing(seed, self.terms), distinct_share(self.statistics(())[0])
-        self.owners = {
-            each.name: SearchOwner(
-                each.name,
-                each.documents,
-                hashing,
-                seeded_owner_secret(seed, each.name),
-                self.terms,
-                SearchLedger(each.name),
-                distinct=distinct,
-            )
-            for each in holdings
-        }
-        self.askers = {
-            each.name: SearchAsker(
-                each.name,
-                each.documents,
-                hashing,
-                seeded_secret(seed, f"search decoys {each.name}"),
-                self.terms,
-                self.statistics,
-            )
-            for each in holdings
-        }
+        self.owners, self.askers = dict[str, SearchOwner](), dict[str, SearchAsker]()
+        for each in holdings:
+            secret, key = seeded_owner_secret(seed, each.name), seeded_secret(seed, f"search decoys {each.name}")
+            self.owners[each.name] = SearchOwner(each, hashing, secret, self.terms, distinct=distinct)
+            self.askers[each.name] = SearchAsker(each, hashing, key, self.terms, self.statistics)
         for name, owner in self.owners.items():
             catalogue = owner.catalogue()
             for other, asker in self.askers.items():

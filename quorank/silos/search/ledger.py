@@ -88,7 +88,7 @@ class SearchLedger(PrivateDatabase):
             sound = self.rows("PRAGMA integrity_check(1)")[0][0] == "ok"
             require(sound, "silo-ledger.damaged", _DAMAGED, f"{path}")
             whose = self._fact("owner", self.owner)
-            said = f"is the ledger of {whose}, not of {self.owner}; give {self.owner} a file of its own"
+            said = f"is the ledger of {whose}, not of {self.owner}; give {self.owner} a separate file"
             require(whose == self.owner, "silo-ledger.other-owner", said, f"{path}")
             drawn = salt if salt is not None else bytes(16) if path is None else secrets.token_bytes(16)
             self.salt = bytes.fromhex(self._fact("salt", drawn.hex()))

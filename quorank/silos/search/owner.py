@@ -24,11 +24,12 @@ from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.hashing import Hashing, seeded_secret
+from quorank.silos.holdings import Holding
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency, shrink_lengths
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits, SearchSpending
 from quorank.silos.search.messages import MOST_VALUE, NamedDocuments, SearchAnswer, SearchQuestion, question_digest
 from quorank.silos.search.settings import DISTINCT, FIELD, SearchTerms
-from quorank.text import Index, IndexedDocuments
+from quorank.text import Index
 from quorank.text.features import idf_smoothed
 from quorank.text.index import picked
 
@@ -126,8 +127,7 @@ class SearchOwner:
     Everything sent follows from noisy cells and lengths, the questions and the ledger; numbers of documents are public.
 
     Args:
-        name: Name of the owner.
-        documents: Its documents.
+        holding: The owner's name and documents.
         hashing: Hash function of the group's searches, of one row.
         secret: Lasting secret of the owner; with another one everything is released again.
         terms: Parameters that the group has agreed on.
@@ -138,8 +138,7 @@ class SearchOwner:
 
     def __init__(
         self,
-        name: str,
-        documents: IndexedDocuments,
+        holding: Holding,
         hashing: Hashing,
         secret: bytes,
         terms: SearchTerms,
@@ -148,8 +147,8 @@ class SearchOwner:
         distinct: float = DISTINCT,
         new_release: bool = False,
     ) -> None:
-        self.name, self.terms, self.documents = name, terms, documents
-        self.ledger = ledger or SearchLedger(name)
+        self.name, self.terms, documents = holding.name, terms, holding.documents
+        self.ledger = ledger or SearchLedger(self.name)
         key = release_key(secret, self.ledger.salt, hashing, terms)
         epsilon = terms.epsilon if terms.has_noise else 0.0
         self.releases = self.ledger.begin(derived_key(key, "fingerprint").hex()[:32], epsilon, new_release=new_release)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from quorank.errors import require, require_choice, require_range
-from quorank.silos.discrete_laplace import FINEST, UNIT, scale_for
+from quorank.silos.discrete_laplace import FINEST, occurrence_statement, scale_for
 from quorank.silos.hashing import MOST_COLUMNS
 from quorank.text import FieldStatistics
 
@@ -78,15 +78,8 @@ class SearchTerms:
 
     def statement(self) -> dict[str, Any]:
         """Return the guarantee of an owner after one release of its documents."""
-        epsilon = self.epsilon if self.has_noise else None
-        return {
-            "kind": f"search, {self.perturbation}",
-            "unit": UNIT,
-            "neighbouring": "add or remove the occurrence",
-            "epsilon": epsilon,
-            "delta": 0.0 if epsilon is not None else None,
-            "horizon": HORIZON if epsilon is not None else "cells and lengths are released as they are",
-        }
+        horizon = HORIZON if self.has_noise else "cells and lengths are released as they are"
+        return occurrence_statement(f"search, {self.perturbation}", self.epsilon if self.has_noise else None, horizon)
 
 
 def distinct_share(body: FieldStatistics) -> float:

@@ -233,14 +233,11 @@ class Agreement:
 
     def _contribute(self) -> list[Envelope]:
         """Seal this party's contribution for each other party."""
-        transcript, number = self._transcript(), _NUMBERS[Kind.CONTRIBUTION]
-        return [
-            Envelope(Kind.CONTRIBUTION, self.name, other, number, self._seal(other, transcript))
-            for other in self.others
-        ]
-
-    def _seal(self, other: str, transcript: bytes) -> bytes:
-        return self._cipher(self.name, other).encrypt(_NONCE, self._contribution, transcript)
+        transcript, number, found = self._transcript(), _NUMBERS[Kind.CONTRIBUTION], []
+        for other in self.others:
+            sealed = self._cipher(self.name, other).encrypt(_NONCE, self._contribution, transcript)
+            found.append(Envelope(Kind.CONTRIBUTION, self.name, other, number, sealed))
+        return found
 
     def _receive_contribution(self, sender: str, sealed: bytes) -> None:
         """Accept another party's contribution, once, if it is the committed one."""

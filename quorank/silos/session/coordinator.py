@@ -1,4 +1,4 @@
-"""Coordinator of a group of parties: `SiloServer` is independent of any transport, `SiloPost` plays it over mailboxes.
+"""Coordinator of a group of parties: `SiloServer` is independent of any transport, `SiloPost` runs it over mailboxes.
 
 It relays sealed envelopes, adds up masked statistics and masked sums of the training, and distributes the ranker. Phases:
 agreement on keys, sum of the term statistics, training by masked sums, distribution of the ranker, done. Every party takes

@@ -55,7 +55,7 @@ class Record(IntEnum):
     KEPT = 10  # to the coordinator: the party has stored them
 
 
-_MEANINGS = {
+MEANINGS = {
     "HELLO": "public keys and the agreed settings; readable by the coordinator",
     "CONTRIBUTION": "a share of the group's key; sealed for the receiver",
     "STATISTICS": "noisy counts of terms under masks: only their sum over all parties can be read; to the coordinator",
@@ -67,11 +67,7 @@ _MEANINGS = {
     "all parties can be read; to the coordinator",
     "KEPT": "the ranker has arrived; to the coordinator",
 }
-
-
-def meaning_of(tag: str) -> str:
-    """Return what a sent record tells, and whom."""
-    return _MEANINGS[tag]
+"""Content of each kind of sent record, and who can read it."""
 
 
 @dataclass(frozen=True)

@@ -43,22 +43,13 @@ class SiloStreams(Facts):
     def places(self, peer: str) -> tuple[int, int, int, int]:
         """Return pieces received, handled, sent, and acknowledged by the peer."""
         found = self.rows("SELECT came, done, sent, heard FROM places WHERE peer = ?", peer)
-        came, done, sent, heard = found[0] if found else (0, 0, 0, 0)
-        self.check_stored(
-            all(type(place) is int and 0 <= place < 2**62 for place in (came, done, sent, heard)), "place"
-        )
-        return came, done, sent, heard
+        places: tuple[int, int, int, int] = found[0] if found else (0, 0, 0, 0)
+        self.check_stored(all(type(place) is int and 0 <= place < 2**62 for place in places), "place")
+        return places
 
-    def _set_places(self, peer: str, came: int, done: int, sent: int, heard: int) -> None:
-        self.rows(
-            "INSERT INTO places VALUES (?, ?, ?, ?, ?) ON CONFLICT (peer) DO UPDATE SET came = excluded.came,"
-            " done = excluded.done, sent = excluded.sent, heard = excluded.heard",
-            peer,
-            came,
-            done,
-            sent,
-            heard,
-        )
+    def _set_places(self, peer: str, *places: int) -> None:
+        change = "came = excluded.came, done = excluded.done, sent = excluded.sent, heard = excluded.heard"
+        self.rows(f"INSERT INTO places VALUES (?, ?, ?, ?, ?) ON CONFLICT (peer) DO UPDATE SET {change}", peer, *places)
 
     def put(self, peer: str, record: bytes) -> None:
         """Append a record to the stream for a peer."""
@@ -73,22 +64,15 @@ class SiloStreams(Facts):
         """Return the next message for a peer: unacknowledged pieces, as many as fit."""
         came, _, _, first = self.places(peer)
         room, last = ROOM, first - 1
-        for place, size in self.rows(
-            "SELECT place, length(content) FROM sending WHERE peer = ? AND place >= ? ORDER BY place LIMIT 1000",
-            peer,
-            first,
-        ):
+        sizes = "SELECT place, length(content) FROM sending WHERE peer = ? AND place >= ? ORDER BY place LIMIT 1000"
+        for place, size in self.rows(sizes, peer, first):
             self.check_stored(type(place) is int and type(size) is int, "piece")
             room -= size + 8
             if place > first and room < 0:
                 break
             last = place
-        found = self.rows(
-            "SELECT ends, content FROM sending WHERE peer = ? AND place BETWEEN ? AND ? ORDER BY place",
-            peer,
-            first,
-            last,
-        )
+        pieces = "SELECT ends, content FROM sending WHERE peer = ? AND place BETWEEN ? AND ? ORDER BY place"
+        found = self.rows(pieces, peer, first, last)
         self.check_stored(all(isinstance(part, bytes) for _, part in found), "piece")
         return SiloMessage(number, digest, came, first, tuple((bool(ends), part) for ends, part in found))
 
@@ -104,20 +88,12 @@ class SiloStreams(Facts):
             BadInput: `silo-message.out-of-step` where the message contradicts earlier ones: a folder was restored.
         """
         came, done, sent, heard = self.places(peer)
-        sentence = (
-            f"{peer} refers to records that do not exist; its folder or this one was replaced since the session began"
-        )
+        sentence = f"{peer} refers to records that do not exist; its folder or this one was replaced since the start"
         require(message.have <= sent and message.start <= came, "silo-message.out-of-step", sentence)
         delivered: list[str] = []
         if message.have > heard:
-            delivered = [
-                tag
-                for (tag,) in self.rows(
-                    "SELECT tag FROM sending WHERE peer = ? AND place < ? AND ends = 1 ORDER BY place",
-                    peer,
-                    message.have,
-                )
-            ]
+            tags = "SELECT tag FROM sending WHERE peer = ? AND place < ? AND ends = 1 ORDER BY place"
+            delivered = [tag for (tag,) in self.rows(tags, peer, message.have)]
             self.rows("DELETE FROM sending WHERE peer = ? AND place < ?", peer, message.have)
             heard = message.have
         for place, (ends, content) in enumerate(message.pieces, message.start):

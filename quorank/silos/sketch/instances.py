@@ -21,11 +21,11 @@ from typing import Literal
 
 import numpy as np
 
-from quorank.data.ranking import RankingData
+from quorank.data.ranking import RankingData, join_parts, rows_of_lists
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.holdings import Grades, Holding
-from quorank.silos.training.lists import Statistics, join_data
+from quorank.silos.training.lists import Statistics
 from quorank.text import Features, QueryRows, to_ranking_data
 
 FILL, NOISE = 1 << 21, 1 << 22  # in the addresses of draws: above any turn of a training
@@ -57,11 +57,7 @@ class Instances:
 
     def select(self, queries: Integers) -> Instances:
         """Return some of the lists."""
-        rows = [np.arange(self.data.offsets[q], self.data.offsets[q + 1]) for q in queries]
-        chosen = np.concatenate([*rows, np.empty(0, dtype=np.int64)]).astype(np.int64)
-        offsets = np.cumsum([0, *(len(r) for r in rows)])
-        kept = self.data.select_rows(chosen, offsets, [self.data.query_ids[q] for q in queries])
-        return Instances(kept, self.weights[chosen])
+        return Instances(self.data.select_lists(queries), self.weights[rows_of_lists(self.data.offsets, queries)[0]])
 
     def split(self, fold: int, folds: int) -> tuple[Instances, Instances]:
         """Return the lists outside a fold, which train, and those of the fold, which validate."""
@@ -77,7 +73,7 @@ class Instances:
             return self if self.n_rows else found
         each = 1.0 if weight is None else weight * self.weights.sum() / found.n_rows
         together = np.concatenate((self.weights, np.full(found.n_rows, each)))
-        return Instances(join_data([self.data, found.data]), together)
+        return Instances(join_parts([self.data, found.data]), together)
 
 
 def list_rows(

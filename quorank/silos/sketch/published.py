@@ -117,11 +117,6 @@ class PreparedParties:
         unlabelled = split.unlabelled if self.setting.augment.queries == "all" else ()
         return (split.labelled + unlabelled)[: self.setting.asked]
 
-    def terms(self, party: int) -> tuple[str, ...]:
-        """Return the distinct terms of those queries."""
-        queries = self.parties[party].queries
-        return tuple(dict.fromkeys(term for q in self.asked(party) for term in queries[q]))
-
     def answers(self, protocol: QuestionProtocol | None) -> Answers:
         """Return exact answers, or those of a session."""
         return QuestionSession(self.parties, protocol, self.seed) if protocol else ExactAnswers(self.parties)

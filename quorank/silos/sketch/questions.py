@@ -33,7 +33,7 @@ import numpy as np
 
 from quorank.errors import require, require_choice, require_range
 from quorank.kernels.arrays import Int8s, Int32s, Integers
-from quorank.silos.discrete_laplace import UNIT, AddressedStream, SystemStream, draw_noise, scale_for
+from quorank.silos.discrete_laplace import AddressedStream, SystemStream, draw_noise, occurrence_statement, scale_for
 from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.search.attack import AttackOutcome, compare_pairs
@@ -188,15 +188,7 @@ class QuestionProtocol:
 
     def statement(self, questions: int) -> dict[str, Any]:
         """Return the guarantee after a number of questions of one asker; for published noise also the paper's ε."""
-        is_strict = self.perturbation == "strict"
-        stated = {
-            "kind": self.perturbation,
-            "unit": UNIT,
-            "neighbouring": "add or remove the occurrence",
-            "epsilon": self.epsilon if is_strict else None,
-            "delta": 0.0 if is_strict else None,
-            "horizon": HORIZONS[self.perturbation],
-        }
+        stated = occurrence_statement(self.perturbation, self.statistics_epsilon, HORIZONS[self.perturbation])
         counted = {"published_epsilon": self.epsilon * questions} if self.perturbation == "published" else {}
         return stated | counted
 
@@ -275,7 +267,7 @@ class QuestionSession:
 
 
 def _obfuscation(holding: Holding, protocol: QuestionProtocol, key: bytes) -> KeyedBlocks:
-    """Return a party's obfuscation among terms of its own documents and queries."""
+    """Return a party's obfuscation among the terms of its documents and queries."""
     rows, index = protocol.shape_of(FIELDS[0]).rows, holding.documents.body
     known = (index.vocabulary[t] for t in np.argsort(-index.document_frequency, kind="stable"))
     vocabulary = tuple(dict.fromkeys((*known, *(term for query in holding.queries for term in query))))

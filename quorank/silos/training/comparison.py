@@ -63,7 +63,7 @@ def _means(rows: Sequence[Mapping[str, float]]) -> Figures:
 def check_same_text(parties: Sequence[Holding]) -> None:
     """Refuse a party without documents, or with another tokeniser than the first one."""
     for party in parties:
-        said = f"{party.name} has no documents; a party takes part with documents of its own"
+        said = f"{party.name} has no documents; a party takes part with its documents"
         require(party.n_documents, "party.no-documents", said)
         first, own = parties[0].documents.body.tokeniser, party.documents.body.tokeniser
         said = f"{party.name} tokenises by {own} and {parties[0].name} by {first}; agree on one tokeniser"
@@ -121,11 +121,6 @@ class PartySource:
         if not self.collections:
             return generated_holdings(replace(self.generator, parties=self.parties), seed)
         return read_holdings(self.collections, self.parties, seed, self.tokeniser, whole=self.whole)
-
-
-def run_trial(source: PartySource, setting: SiloSetting, seed: int) -> ComparisonOutcome:
-    """Run one trial."""
-    return compare_with_search(source.holdings(seed), setting, seed)
 
 
 @dataclass(frozen=True, eq=False)

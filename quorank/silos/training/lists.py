@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from quorank.data.ranking import RankingData
+from quorank.data.ranking import RankingData, join_parts
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.metrics.evaluator import Evaluator, ideal_dcg
@@ -43,12 +43,12 @@ TOP = 10
 
 @dataclass(frozen=True)
 class OwnSearch:
-    """Length of a list, and the evidence beside the sixteen text features."""
+    """Length of a list, and the evidence added to the sixteen text features."""
 
     kind: ClassVar[str] = "own-search"
 
     depth: int = 100  # documents of a list
-    evidence: tuple[EvidenceName, ...] = ("feedback", "latent")  # beside the text features; also embedding
+    evidence: tuple[EvidenceName, ...] = ("feedback", "latent")  # after the text features; also embedding
     share: float = 1 / 3  # weight of each evidence in w₀, where BM25 has 1
 
     def __post_init__(self) -> None:
@@ -148,9 +148,8 @@ class SearchedLists:
     @staticmethod
     def joined(parts: Sequence[SearchedLists]) -> SearchedLists:
         """Concatenate the lists of several parties."""
-        together = join_data([part.data for part in parts])
         ideals = zip(*((part.ideal_top, part.ideal) for part in parts), strict=True)
-        return SearchedLists(together, *(np.concatenate(each) for each in ideals))
+        return SearchedLists(join_parts([part.data for part in parts]), *(np.concatenate(each) for each in ideals))
 
     def ndcg(self, thetas: Sequence[Doubles], ranker: Ranker = LINEAR) -> Doubles:
         """Compute (rankers, lists) nDCG@10 over all documents of the party."""
@@ -168,19 +167,6 @@ class SearchedLists:
             {"err": _mean(whole.err(t)[counted]), "ndcg@10": _mean(top[i][counted]), "ndcg": _mean(full[i][counted])}
             for i, t in enumerate(thetas)
         ]
-
-
-def join_data(parts: Sequence[RankingData]) -> RankingData:
-    """Concatenate lists with the same features."""
-    starts = np.cumsum([0, *(part.n_rows for part in parts)])
-    offsets = [part.offsets[:-1] + start for part, start in zip(parts, starts[:-1], strict=True)]
-    return RankingData(
-        np.concatenate([part.padded for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.append(np.concatenate(offsets), starts[-1]).astype(np.int64),
-        parts[0].n_features,
-        [name for part in parts for name in part.query_ids],
-    )
 
 
 def _ratio(found: Doubles, best: Doubles) -> Doubles:

@@ -13,30 +13,15 @@ from pathlib import Path
 
 import pytest
 from persons_files import docx_of, word_xml
+from scanned_items import ScannedItems
 
-from quorank.search.sources import FilesSource, FoundDocument, Scanned, SkippedDocument, UnchangedDocument, folder
+from quorank.search.sources import FilesSource, FoundDocument, folder
 from quorank.search.sources.file_names import opened_path
 from quorank.search.sources.folder import TICK
 
 
-def scan(path: Path | str, known: dict[str, str] | None = None) -> list[Scanned]:
-    return list(FilesSource(str(path)).scan(known or {}))
-
-
-def found(scanned: list[Scanned]) -> dict[str, FoundDocument]:
-    return {item.key: item for item in scanned if isinstance(item, FoundDocument)}
-
-
-def skipped(scanned: list[Scanned]) -> dict[str, str]:
-    return {item.key: item.code for item in scanned if isinstance(item, SkippedDocument)}
-
-
-def unchanged(scanned: list[Scanned]) -> set[str]:
-    return {item.key for item in scanned if isinstance(item, UnchangedDocument)}
-
-
-def fingerprints(scanned: list[Scanned]) -> dict[str, str]:
-    return {key: document.fingerprint for key, document in found(scanned).items()}
+def scan(path: Path | str, known: dict[str, str] | None = None) -> ScannedItems:
+    return ScannedItems(FilesSource(str(path)).scan(known or {}))
 
 
 def test_each_kind_of_file(tmp_path: Path) -> None:
@@ -57,8 +42,8 @@ def test_each_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er" / "Makefile").write_text("all:\n")
     os.utime(tmp_path / "plain.txt", (1_700_000_000, 1_700_000_000.5))
     scanned = scan(tmp_path)
-    assert skipped(scanned) == {}
-    texts = {key: (document.title, document.body) for key, document in found(scanned).items()}
+    assert scanned.skipped == {}
+    texts = {key: (document.title, document.body) for key, document in scanned.found.items()}
     assert texts == {
         "plain.txt": ("plain.txt", "first line\nsecond — line\n"),
         "old.txt": ("old.txt", "Grüße"),
@@ -72,25 +57,22 @@ def test_each_kind_of_file(tmp_path: Path) -> None:
         "empty": ("empty", ""),
         "deep/er/Makefile": ("Makefile", "all:\n"),
     }
-    document = found(scanned)["plain.txt"]
-    assert (document.path, document.name, document.modified) == (
-        str(tmp_path / "plain.txt"),
-        "plain.txt",
-        1_700_000_000.5,
-    )
+    document = scanned.found["plain.txt"]
+    assert (document.path, document.name) == (str(tmp_path / "plain.txt"), "plain.txt")
+    assert document.modified == 1_700_000_000.5
 
 
 def test_a_second_scan_opens_only_what_changed(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.txt"):
         (tmp_path / name).write_text(name)
-    known = fingerprints(scan(tmp_path))
-    assert unchanged(scan(tmp_path, known)) == {"a.txt", "b.txt", "c.txt"}
+    known = scan(tmp_path).after()
+    assert scan(tmp_path, known).unchanged == {"a.txt", "b.txt", "c.txt"}
     (tmp_path / "a.txt").write_text("z.txt")  # as long as before
     (tmp_path / "b.txt").unlink()
     (tmp_path / "d.txt").write_text("new")
     again = scan(tmp_path, known)
-    assert {key: document.body for key, document in found(again).items()} == {"a.txt": "z.txt", "d.txt": "new"}
-    assert unchanged(again) == {"c.txt"} and skipped(again) == {}
+    assert again.texts == {"a.txt": "z.txt", "d.txt": "new"}
+    assert again.unchanged == {"c.txt"} and again.skipped == {}
 
 
 def test_a_file_of_two_gigabytes_costs_a_look_at_its_size(tmp_path: Path) -> None:
@@ -101,12 +83,8 @@ def test_a_file_of_two_gigabytes_costs_a_look_at_its_size(tmp_path: Path) -> Non
     begin = time.process_time()
     scanned = scan(tmp_path)
     assert time.process_time() - begin < 0.5
-    assert skipped(scanned) == {"huge.txt": "file.too-large"}  # a film is found by its name anyway
-    assert {key: document.body for key, document in found(scanned).items()} == {
-        "film.mp4": "",
-        "huge.txt": "",
-        "small.txt": "small",
-    }
+    assert scanned.skipped == {"huge.txt": "file.too-large"}  # a film is found by its name anyway
+    assert scanned.texts == {"film.mp4": "", "huge.txt": "", "small.txt": "small"}
 
 
 def test_a_long_text_is_cut_and_the_log_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,30 +92,25 @@ def test_a_long_text_is_cut_and_the_log_says_so(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "a.txt").write_text("é" * 150)
     (tmp_path / "b.docx").write_bytes(docx_of(word_xml(["x" * 400])))
     scanned = scan(tmp_path)
-    assert skipped(scanned) == {"a.txt": "file.text-cut", "b.docx": "file.text-cut"}
-    assert {key: document.body for key, document in found(scanned).items()} == {"a.txt": "é" * 100, "b.docx": "x" * 100}
+    assert scanned.skipped == {"a.txt": "file.text-cut", "b.docx": "file.text-cut"}
+    assert scanned.texts == {"a.txt": "é" * 100, "b.docx": "x" * 100}
 
 
 def test_names_of_every_encoding_are_found_and_can_be_opened(tmp_path: Path) -> None:
     names = [
-        "café".encode(),
-        "café".encode("latin-1"),
-        "кот".encode("koi8-r"),
-        "猫".encode("shift-jis"),
-        b"a\nb",
-        "\uf7e9".encode(),
-        b"\x80",
-    ]
+        "café".encode(), "café".encode("latin-1"), "кот".encode("koi8-r"), "猫".encode("shift-jis"), b"a\nb",
+        "\uf7e9".encode(), b"\x80",
+    ]  # fmt: skip
     for number, name in enumerate(names):
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text(f"text {number}")
-    documents = found(scan(tmp_path))
+    scanned = scan(tmp_path)
+    scanned.assert_storable()
+    documents = scanned.found
     assert len(documents) == len(names)
     for document in documents.values():
-        for text in (document.key, document.path, document.title, document.name):
-            text.encode()
         assert document.name.isprintable() and Path(opened_path(document.path)).read_text() == document.body
     assert "café" in {document.name for document in documents.values()}
-    assert unchanged(scan(tmp_path, {key: d.fingerprint for key, d in documents.items()})) == set(documents)
+    assert scan(tmp_path, scanned.after()).unchanged == set(documents)
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -148,8 +121,8 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to("missing")
     (tmp_path / "z.txt").symlink_to(tmp_path / "a" / "b" / "text.txt")
     scanned = scan(tmp_path)
-    assert set(found(scanned)) == {"a/b/text.txt"}
-    assert skipped(scanned) == dict.fromkeys(["a/b/up", "self", "nowhere", "z.txt"], "file.link")
+    assert set(scanned.found) == {"a/b/text.txt"}
+    assert scanned.skipped == dict.fromkeys(["a/b/up", "self", "nowhere", "z.txt"], "file.link")
 
 
 def test_pipes_sockets_and_devices_are_not_opened(tmp_path: Path) -> None:
@@ -161,7 +134,7 @@ def test_pipes_sockets_and_devices_are_not_opened(tmp_path: Path) -> None:
             listening.bind("socket")
         finally:
             os.chdir(here)
-        assert skipped(scan(tmp_path)) == {"pipe": "file.special", "socket": "file.special"}
+        assert scan(tmp_path).skipped == {"pipe": "file.special", "socket": "file.special"}
     assert not [item for item in scan("/dev/fd") if isinstance(item, FoundDocument) and item.body]
 
 
@@ -175,7 +148,7 @@ def test_ignored_files_are_not_found_and_ignored_folders_not_entered(tmp_path: P
     (tmp_path / "saved" / "CACHEDIR.TAG").write_text("Signature: 8a477f597d28d172789f06886806bc55\n")
     (tmp_path / "saved" / "page.txt").write_text("text")
     scanned = scan(tmp_path)
-    assert set(found(scanned)) == {"keep.txt", "sub/keep.log"} and skipped(scanned) == {}
+    assert set(scanned.found) == {"keep.txt", "sub/keep.log"} and scanned.skipped == {}
     source = FilesSource(str(tmp_path))
     assert source.concerns(tmp_path / "sub" / "a.txt") and source.concerns(tmp_path / "sub" / ".gitignore")
     assert not source.concerns(tmp_path / ".git" / "index")
@@ -188,21 +161,20 @@ def test_what_vanishes_or_changes_during_a_scan(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "e.txt").write_text("old")
     going = FilesSource(str(tmp_path)).scan({})
-    scanned = [next(going)]
+    scanned = ScannedItems([next(going)])
     (tmp_path / "b.txt").unlink()
     shutil.rmtree(tmp_path / "d")
     (tmp_path / "c.txt").write_text("newer")
     scanned += list(going)
-    assert skipped(scanned) == {"b.txt": "file.vanished", "d/": "folder.vanished"}
-    assert set(found(scanned)) == {"a.txt", "c.txt"}
-    again = scan(tmp_path, fingerprints(scanned))
-    late = {key: document.body for key, document in found(again).items()}
-    assert late == {"c.txt": "newer"} or (late == {} and found(scanned)["c.txt"].body == "newer")
+    assert scanned.skipped == {"b.txt": "file.vanished", "d/": "folder.vanished"}
+    assert set(scanned.found) == {"a.txt", "c.txt"}
+    again = scan(tmp_path, scanned.after())
+    assert again.texts == {"c.txt": "newer"} or (again.texts == {} and scanned.found["c.txt"].body == "newer")
 
 
 def test_a_missing_folder_keeps_what_is_indexed(tmp_path: Path) -> None:
     scanned = scan(tmp_path / "unmounted", {"a.txt": "1-2", "b.txt": "1-2"})
-    assert skipped(scanned) == {"": "folder.missing"} and unchanged(scanned) == {"a.txt", "b.txt"}
+    assert scanned.skipped == {"": "folder.missing"} and scanned.unchanged == {"a.txt", "b.txt"}
 
 
 def test_a_folder_too_deep_for_the_system_is_passed_over(tmp_path: Path) -> None:
@@ -220,8 +192,8 @@ def test_a_folder_too_deep_for_the_system_is_passed_over(tmp_path: Path) -> None
         scanned = scan(tmp_path, known)
     finally:
         shutil.rmtree(tmp_path / name, ignore_errors=True)
-    assert set(found(scanned)) == {"z.txt"} and unchanged(scanned) == set(known)
-    assert set(skipped(scanned).values()) == {"folder.unreadable"}
+    assert set(scanned.found) == {"z.txt"} and scanned.unchanged == set(known)
+    assert set(scanned.skipped.values()) == {"folder.unreadable"}
 
 
 @contextmanager
@@ -244,22 +216,19 @@ def test_what_may_not_be_read_keeps_what_is_indexed() -> None:
         for path in ("known.txt", "new.txt", "closed/inner.txt"):
             (root / path).parent.mkdir(exist_ok=True)
             (root / path).write_text("text")
-        known = fingerprints(scan(root))
+        known = scan(root).after()
         known["known.txt"] = "another"
         del known["new.txt"]
         for path in ("known.txt", "new.txt", "closed"):
             (root / path).chmod(0)
         with as_ordinary_person():
             scanned = scan(root, known)
-        assert skipped(scanned) == {
-            "known.txt": "file.unreadable",
-            "new.txt": "file.unreadable",
-            "closed/": "folder.unreadable",
-        }
-        assert unchanged(scanned) == {"known.txt", "closed/inner.txt"}
-        assert {key: document.body for key, document in found(scanned).items()} == {"new.txt": ""}
+        unreadable = dict.fromkeys(["known.txt", "new.txt"], "file.unreadable")
+        assert scanned.skipped == unreadable | {"closed/": "folder.unreadable"}
+        assert scanned.unchanged == {"known.txt", "closed/inner.txt"}
+        assert scanned.texts == {"new.txt": ""}
         (root / "new.txt").chmod(0o644)  # changes neither size nor time, and is read again all the same
-        assert found(scan(root, fingerprints(scanned)))["new.txt"].body == "text"
+        assert scan(root, scanned.after(known)).found["new.txt"].body == "text"
     finally:
         for path in ("known.txt", "new.txt", "closed"):
             (root / path).chmod(0o755)
@@ -271,7 +240,7 @@ def test_what_changed_just_now_is_read_a_tick_of_the_clock_later(tmp_path: Path)
     path = tmp_path / "a.txt"
     for number in range(5):
         path.write_text(f"text {number}")
-        assert found(scan(tmp_path))["a.txt"].body == f"text {number}"
+        assert scan(tmp_path).found["a.txt"].body == f"text {number}"
         assert time.time() - path.stat().st_mtime >= TICK
     os.utime(path, (1, 1_600_000_000))
     begin = time.monotonic()

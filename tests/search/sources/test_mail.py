@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import mailbox
 import os
 import time
@@ -10,28 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from persons_files import mailbox_of, make_maildir, message
+from scanned_items import ScannedItems
 
-from quorank.search.sources import FoundDocument, MailSource, Scanned, SkippedDocument, UnchangedDocument
-
-
-def scan(path: Path, known: dict[str, str] | None = None) -> list[Scanned]:
-    return list(MailSource(str(path)).scan(known or {}))
+from quorank.search.sources import MailSource
 
 
-def found(scanned: list[Scanned]) -> dict[str, FoundDocument]:
-    return {item.key: item for item in scanned if isinstance(item, FoundDocument)}
-
-
-def unchanged(scanned: list[Scanned]) -> list[str]:
-    return sorted(item.key for item in scanned if isinstance(item, UnchangedDocument))
-
-
-def after(scanned: list[Scanned], known: dict[str, str] | None = None) -> dict[str, str]:
-    """What an index holds after a scan: found or unchanged, and nothing else."""
-    found_now = {item.key: item.fingerprint for item in scanned if isinstance(item, FoundDocument)}
-    kept = {item.key: (known or {})[item.key] for item in scanned if isinstance(item, UnchangedDocument)}
-    assert len(found_now) + len(kept) == sum(not isinstance(item, SkippedDocument) for item in scanned)  # each once
-    return found_now | kept
+def scan(path: Path, known: dict[str, str] | None = None) -> ScannedItems:
+    return ScannedItems(MailSource(str(path)).scan(known or {}))
 
 
 def test_a_mailbox_holds_what_python_finds_in_it(tmp_path: Path) -> None:
@@ -40,7 +26,7 @@ def test_a_mailbox_holds_what_python_finds_in_it(tmp_path: Path) -> None:
         made.add(message(number, f"Hello\nFrom here it goes on {number}\n"))
     made.close()
     scanned = scan(tmp_path / "archive")
-    documents = found(scanned)
+    documents = scanned.found
     theirs = {f"archive#message{number}@example.org": number for number in range(5)}
     assert set(documents) == {*theirs, "archive"}
     for key, number in theirs.items():
@@ -58,27 +44,27 @@ def test_an_unchanged_mailbox_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     path.write_bytes(mailbox_of([message(number) for number in range(3)]))
     status = path.stat()
-    known = after(scan(path))
+    known = scan(path).after()
     path.write_bytes(b"X" * status.st_size)  # nobody looks
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     again = scan(path, known)
-    assert unchanged(again) == sorted(known) and len(again) == len(known)
+    assert again.unchanged == set(known) and len(again) == len(known)
 
 
 def test_of_a_mailbox_that_grew_the_older_part_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     path.write_bytes(mailbox_of([message(number, "words " * 20_000) for number in range(6)]))
-    known = after(scan(path))
+    known = scan(path).after()
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 9] = b"\nFrom x\n\n"  # would be a message, if anybody read it
     content += mailbox_of([message(6), message(2)])  # the second lies there already
     path.write_bytes(content)
     again = scan(path, known)
-    assert set(found(again)) == {"archive", "archive#message6@example.org", "archive#message2@example.org 2"}
-    assert unchanged(again) == sorted(set(known) - {"archive"})
-    known = after(again, known)
-    assert len(known) == 9 and unchanged(scan(path, known)) == sorted(known)
+    assert set(again.found) == {"archive", "archive#message6@example.org", "archive#message2@example.org 2"}
+    assert again.unchanged == set(known) - {"archive"}
+    known = again.after(known)
+    assert len(known) == 9 and scan(path, known).unchanged == set(known)
 
 
 def test_a_message_that_was_being_written_is_read_again(tmp_path: Path) -> None:
@@ -87,12 +73,12 @@ def test_a_message_that_was_being_written_is_read_again(tmp_path: Path) -> None:
         whole = mailbox_of([message(0), message(1, "the whole text " * 20), message(2)])
         part = len(mailbox_of([message(0)])) + cut
         path.write_bytes(whole[:part])
-        known = after(scan(path))
+        known = scan(path).after()
         path.write_bytes(whole)
         again = scan(path, known)
-        known = after(again, known)
+        known = again.after(known)
         assert set(known) == {path.name, *(f"{path.name}#message{number}@example.org" for number in range(3))}
-        assert "the whole text the whole" in found(again)[f"{path.name}#message1@example.org"].body
+        assert "the whole text the whole" in again.found[f"{path.name}#message1@example.org"].body
 
 
 def test_keys_stay_when_a_mailbox_is_compacted(tmp_path: Path) -> None:
@@ -100,21 +86,21 @@ def test_keys_stay_when_a_mailbox_is_compacted(tmp_path: Path) -> None:
     messages = [message(number, id_="" if number == 3 else None) for number in range(5)]
     path.write_bytes(mailbox_of(messages))
     first = scan(path)
-    known = after(first)
+    known = first.after()
     path.write_bytes(mailbox_of([messages[0], *messages[2:]]))
     again = scan(path, known)
-    assert set(found(again)) == {"archive"} and len(unchanged(again)) == 4
-    assert set(known) - set(after(again, known)) == {"archive#message1@example.org"}
+    assert set(again.found) == {"archive"} and len(again.unchanged) == 4
+    assert set(known) - set(again.after(known)) == {"archive#message1@example.org"}
 
 
 def test_messages_with_the_same_id_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     path.write_bytes(mailbox_of([message(number, id_="same@x") for number in range(3)]))
-    known = after(scan(path))
+    known = scan(path).after()
     assert set(known) == {"archive", "archive#same@x", "archive#same@x 2", "archive#same@x 3"}
     path.write_bytes(path.read_bytes() + mailbox_of([message(7, id_="same@x")]))
     again = scan(path, known)
-    assert set(found(again)) == {"archive", "archive#same@x 4"} and len(after(again, known)) == 5
+    assert set(again.found) == {"archive", "archive#same@x 4"} and len(again.after(known)) == 5
 
 
 def test_a_mail_of_a_hundred_megabytes(tmp_path: Path) -> None:
@@ -137,16 +123,14 @@ def test_a_mail_of_a_hundred_megabytes(tmp_path: Path) -> None:
     assert tracemalloc.get_traced_memory()[1] < 80_000_000
     tracemalloc.stop()
     assert time.process_time() - begin < 20
-    assert [(item.key, item.code) for item in scanned if isinstance(item, SkippedDocument)] == [
-        ("archive#film@x", "mail.too-large")
-    ]
-    documents = found(scanned)
+    assert scanned.skipped == {"archive#film@x": "mail.too-large"}
+    documents = scanned.found
     assert documents["archive#film@x"].body == "Here is the film."
     assert documents["archive#message2@example.org"].title == "Subject 2"
     (tmp_path / "film.eml").write_bytes(path.read_bytes()[len(mailbox_of([message(1)])) + 7 :])
     single = scan(tmp_path / "film.eml")
     assert [type(item).__name__ for item in single] == ["SkippedDocument", "FoundDocument"]
-    assert found(single)["film.eml"].body == "Here is the film."
+    assert single.found["film.eml"].body == "Here is the film."
 
 
 def test_a_maildir_whose_messages_are_read_and_moved(tmp_path: Path) -> None:
@@ -155,26 +139,26 @@ def test_a_maildir_whose_messages_are_read_and_moved(tmp_path: Path) -> None:
     (folder / "dovecot.index").write_bytes(b"\0")
     scanned = scan(tmp_path / "Mail")
     theirs = mailbox.Maildir(folder, create=False)
-    assert {document.title for document in found(scanned).values()} == {
+    assert {document.title for document in scanned.found.values()} == {
         f"Subject {number}" for number in (0, 1, 2, 3, 9)
     }
-    assert {key for key in found(scanned) if "sent" not in key} == {f"inbox/{name}" for name, _ in theirs.iteritems()}
-    known = after(scanned)
+    assert {key for key in scanned.found if "sent" not in key} == {f"inbox/{name}" for name, _ in theirs.iteritems()}
+    known = scanned.after()
     (new,) = [path for path in (folder / "new").iterdir() if "M1P" in path.name]
     new.rename(folder / "cur" / f"{new.name}:2,S")
     (read,) = [path for path in (folder / "cur").iterdir() if "M0P" in path.name]
     read.rename(read.with_name(f"{read.name}T"))
-    assert unchanged(scan(tmp_path / "Mail", known)) == sorted(known)
+    assert scan(tmp_path / "Mail", known).unchanged == set(known)
 
 
 def test_a_message_that_moves_during_the_scan_is_met(tmp_path: Path) -> None:
     folder = make_maildir(tmp_path / "inbox", [message(number) for number in range(6)])
-    known = after(scan(folder))
+    known = scan(folder).after()
     going = MailSource(str(folder)).scan(known)
-    scanned = [next(going)]
+    scanned = ScannedItems([next(going)])
     for path in (folder / "new").iterdir():
         path.rename(folder / "cur" / f"{path.name}:2,S")
-    assert unchanged([*scanned, *going]) == sorted(known)
+    assert ScannedItems([*scanned, *going]).unchanged == set(known)
 
 
 def test_a_folder_of_mailboxes(tmp_path: Path) -> None:
@@ -187,24 +171,22 @@ def test_a_folder_of_mailboxes(tmp_path: Path) -> None:
     (tmp_path / "ring").symlink_to(tmp_path)
     scanned = scan(tmp_path)
     keys = {"Inbox", "Inbox#message1@example.org", "Inbox.sbd/Work", "Inbox.sbd/Work#message3@example.org"}
-    assert set(found(scanned)) == keys  # the second message was deleted in Thunderbird
-    known = after(scanned)
-    assert set(after(scan(tmp_path, known), known)) == keys
+    assert set(scanned.found) == keys  # the second message was deleted in Thunderbird
+    known = scanned.after()
+    assert set(scan(tmp_path, known).after(known)) == keys
     gone = scan(tmp_path / "unmounted", known)
-    assert unchanged(gone) == sorted(known) and isinstance(gone[0], SkippedDocument) and gone[0].code == "mail.missing"
+    assert gone.unchanged == set(known) and gone.skipped == {"": "mail.missing"}
 
 
 def test_a_damaged_packed_mailbox_keeps_what_is_indexed(tmp_path: Path) -> None:
-    import gzip
-
     path = tmp_path / "old.gz"
     path.write_bytes(gzip.compress(mailbox_of([message(1), message(2)])))
-    known = after(scan(path))
+    known = scan(path).after()
     assert set(known) == {"old.gz", "old.gz#message1@example.org", "old.gz#message2@example.org"}
     path.write_bytes(path.read_bytes()[:-20])
     again = scan(path, known)
-    assert [item.code for item in again if isinstance(item, SkippedDocument)] == ["file.damaged"]
-    assert set(unchanged(again)) == set(known)
+    assert again.skipped == {"old.gz": "file.damaged"}
+    assert again.unchanged == set(known)
 
 
 def test_texts_can_be_stored_whatever_a_message_says(tmp_path: Path) -> None:
@@ -213,7 +195,6 @@ def test_texts_can_be_stored_whatever_a_message_says(tmp_path: Path) -> None:
         b"Content-Type: text/plain; charset=unicode_escape\n\n\\ud800 \\x00 x\n"
     )
     (tmp_path / "a").write_bytes(b"From x\n" + raw)
-    for document in found(scan(tmp_path / "a")).values():
-        for text in (document.key, document.title, document.body):
-            text.encode()
-            assert "\0" not in text
+    scanned = scan(tmp_path / "a")
+    assert len(scanned.found) == 2
+    scanned.assert_storable()

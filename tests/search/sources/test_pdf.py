@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from persons_files import encrypted_pdf, pdf_bomb, pdf_of, pdf_pages, slow_pdf
+from scanned_items import ScannedItems
 
-from quorank.search.sources import FilesSource, FoundDocument, SkippedDocument
+from quorank.search.sources import FilesSource
 from quorank.search.sources.formats import pdf
 from quorank.search.sources.formats.pdf import PdfProcess
 from quorank.search.sources.formats.pdf_process import MEGABYTES
@@ -91,27 +92,17 @@ def test_a_process_that_dies_is_started_anew(tmp_path: Path) -> None:
 
 def test_a_folder_with_pdf_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken ones are found by their names, and not opened again until they change."""
-    for name, content in (
-        ("a.pdf", GOOD),
-        ("b.pdf", GOOD[:40]),
-        ("c.PDF", encrypted_pdf(GOOD, "x")),
-        ("d.txt", b"text"),
-    ):
+    files = {"a.pdf": GOOD, "b.pdf": GOOD[:40], "c.PDF": encrypted_pdf(GOOD, "x"), "d.txt": b"text"}
+    for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pypdf.py").write_text("raise SystemExit  # of whoever stands in this folder")
     (tmp_path / ".ignore").write_text("pypdf.py")
     source = FilesSource(str(tmp_path))
-    scanned = list(source.scan({}))
-    documents = {item.key: item for item in scanned if isinstance(item, FoundDocument)}
-    assert {key: (found.title, found.body) for key, found in documents.items()} == {
-        "a.pdf": ("A fable", "the quick fox\njumps over the dog"),
-        "b.pdf": ("b.pdf", ""),
-        "c.PDF": ("c.PDF", ""),
-        "d.txt": ("d.txt", "text"),
-    }
-    codes = {item.key: item.code for item in scanned if isinstance(item, SkippedDocument)}
-    assert codes == {"b.pdf": "pdf.damaged", "c.PDF": "pdf.encrypted"}
+    scanned = ScannedItems(source.scan({}))
+    assert scanned.texts == {"a.pdf": "the quick fox\njumps over the dog", "b.pdf": "", "c.PDF": "", "d.txt": "text"}
+    assert [one.title for one in scanned.found.values()] == ["A fable", "b.pdf", "c.PDF", "d.txt"]
+    assert scanned.skipped == {"b.pdf": "pdf.damaged", "c.PDF": "pdf.encrypted"}
     monkeypatch.setattr(pdf, "_PROGRAM", "no.such.program")  # nothing is read a second time
-    again = list(source.scan({key: found.fingerprint for key, found in documents.items()}))
-    assert {type(item).__name__ for item in again} == {"UnchangedDocument"} and len(again) == 4
+    again = ScannedItems(source.scan(scanned.after()))
+    assert len(again) == len(again.unchanged) == 4

@@ -7,9 +7,10 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from scanned_items import ScannedItems
 
 from quorank.parts import Family
-from quorank.search.sources import SOURCES, FoundDocument, SkippedDocument, Source, UnchangedDocument
+from quorank.search.sources import SOURCES, Source, UnchangedDocument
 from quorank.search.sources.source import GROUP
 
 PLUGIN = Path(__file__).parents[3] / "examples" / "plugin"
@@ -31,13 +32,12 @@ def test_a_source_of_another_package_is_stored_and_scanned(monkeypatch: pytest.M
     path.write_text("call Ann\nx buy milk\nwrite +paper\ncall Ann\n")
     source = sources.read({"kind": "todo", "path": str(path)}, "source")
     assert sources.read(source.table(), "source") == source and sources.parse(str(source)) == source
-    first = list(source.scan({}))
-    titles = [item.title for item in first if isinstance(item, FoundDocument)]
-    assert titles == ["call Ann", "write +paper", "call Ann"] and source.watch_paths() == (path,)
-    known = {item.key: item.fingerprint for item in first if isinstance(item, FoundDocument)}
-    assert len(known) == 3
+    first = ScannedItems(source.scan({}))
+    assert [one.title for one in first.found.values()] == ["call Ann", "write +paper", "call Ann"]
+    assert source.watch_paths() == (path,)
+    known = first.after()
     path.write_text("write +paper\n")
     assert list(source.scan(known)) == [UnchangedDocument("write +paper 1")]
     path.unlink()
-    gone = list(source.scan(known))
-    assert isinstance(gone[0], SkippedDocument) and {item.key for item in gone[1:]} == set(known)
+    gone = ScannedItems(source.scan(known))
+    assert gone.skipped and gone.unchanged == set(known)
