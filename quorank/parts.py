@@ -252,8 +252,8 @@ _INSTALLED: set[type[Any]] = set()
 """Classes behind entry points, which other processes find by their kinds."""
 
 
-def to_table(part: Part, *, complete: bool = True) -> dict[str, Any]:
-    """Return the table that an experiment file holds for this part, complete with defaults, or without them.
+def to_table(part: Any, *, complete: bool = True) -> dict[str, Any]:
+    """Return the table that a file holds for a part, or a dataclass of parts, complete with defaults or without them.
 
     TOML has no null: a field that is None is left out.
     """

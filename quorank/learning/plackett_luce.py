@@ -137,7 +137,7 @@ def _accumulate(n: int, first: int, buffers: Buffers) -> float:
     for b in range(first, (n + BLOCK - 1) // BLOCK):
         total += buffers.prefix[b * BLOCK + BLOCK - 1]
         buffers.before[b + 1] = total
-    return total
+    return float(total)
 
 
 @fixed_memory_kernel

@@ -7,13 +7,13 @@ noise that protects somebody is not drawn from a seed that others know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
-from quorank.files.codec import Length, Range, decode, field_hints
+from quorank.files.codec import Length, Range, decode
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
@@ -120,7 +120,7 @@ class Terms:
         sentence = f"of version {version}, and this Quorank reads {VERSION}; install the version of the coordinator"
         require(version == VERSION, "terms.version", sentence, "terms")
         try:
-            missing = sorted(field_hints(cls)[0].keys() - table.keys())
+            missing = sorted({each.name for each in fields(cls)} - table.keys())
             require(not missing, "value.missing", f"misses {', '.join(missing)}")
             parts = {name: family.read(table[name], name, foreign=True) for name, family in PARTS.items()}
             return decode(cls, {name: value for name, value in (table | parts).items() if name != "version"})

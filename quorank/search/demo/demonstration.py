@@ -126,7 +126,7 @@ class SimulatedPerson:
         """Return the numbers of the queries in the order of a day."""
         count = len(self.person.queries)
         draws = uniforms(self.seed, Purpose.QUERY, count, round_=day, client=self.person.number)
-        return np.argsort(draws, kind="stable").tolist()
+        return [int(number) for number in np.argsort(draws, kind="stable")]
 
 
 def search_day(persons: Sequence[SimulatedPerson], day: int, then: Callable[[], object]) -> list[Doubles]:

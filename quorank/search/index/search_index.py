@@ -145,8 +145,9 @@ class SearchIndex:
             id_,
         )
         require(found, "document.missing", f"the index has no document {id_} (any more)")
-        (source, *columns, visits) = found[0]
-        return source, FoundDocument(*columns, tuple(np.frombuffer(visits, "<f8").tolist()))
+        source, *columns, visits = found[0]
+        columns.append(tuple(np.frombuffer(visits, "<f8").tolist()))
+        return source, FoundDocument(*columns)
 
     def label(self, source: int, key: str) -> tuple[int, str, str] | None:
         """Return id, title (else name) and path of a document; None for one that is not indexed."""

@@ -87,7 +87,7 @@ class SiloTerms:
 
     def table(self) -> dict[str, Any]:
         """Return the terms as they stand in an invitation."""
-        return {"version": VERSION, **to_table(self)}  # type: ignore[arg-type]
+        return {"version": VERSION, **to_table(self)}
 
     @cached_property
     def digest(self) -> bytes:
