@@ -970,7 +970,7 @@ def tunings(folder: Path) -> Seeds:
     yield "study", "name-number", b"name = 5\n"
     yield "study", "shares-infinite", b'name="x"\n[arms]\na=-inf\nb=inf\n'
     yield "study", "shares-overflow", b'name="x"\n[arms]\na=1e308\nb=1e308\n'
-    arm = Study().assign("person-1")
+    arm = Study("spring").assign("person-1")
     yield "collected", "valid", f"client,arm,characters,rank\nperson-1,{arm},3,0\nperson-1,{arm},2,1\n".encode()
     yield "collected", "valid-pilot", b"client,characters,rank\nx,3,0\n"
     yield "collected", "long-number", b"client,characters,rank\nx," + b"1" * 4400 + b",1\n"

@@ -47,7 +47,7 @@ def collected(data: bytes) -> None:
     """Collected searches as CSV."""
     path = as_file(data, "collected.csv")
     try:
-        read_collected(path, Study())
+        read_collected(path, Study("spring"))
     except BadInput:
         read_pilot(path)
 

@@ -103,7 +103,8 @@ class Study:
             (self.metric in self.metrics, "metric-not-collected",
              f"the study is planned for {self.metric!r}, which it does not collect"),
             (len(set(self.metrics)) == len(self.metrics), "metric-repeated", "a metric is named twice"),
-            (set(self.metrics) <= set(self.largest), "no-largest", f"expected a largest value of {self.metrics}"),
+            (set(self.metrics) <= set(self.largest), "no-largest",
+             f"expected a largest value of {' and of '.join(self.metrics)}"),
         ):  # fmt: skip
             require(holds, f"study.{code}", sentence)
 
@@ -149,9 +150,11 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """Read the study of a TOML file."""
+    """Read the study of a TOML file; its `largest` may name single metrics."""
     advice = "; expected a study, a TOML file with a name and [arms]"
     tables = read_toml(path, code="study.not-toml", advice=advice)
+    if isinstance(tables.get("largest"), dict):
+        tables["largest"] = LARGEST | tables["largest"]
     try:
         return decode(Study, tables)
     except BadInput as error:
