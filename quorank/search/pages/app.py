@@ -92,16 +92,16 @@ def _draw_page(
 
 async def _change(pages: Pages, request: Request) -> Response:
     """Apply a change; a form is answered by the page in its field `back`, a program by the result."""
-    kind, hint = request.headers.get("content-type", "").partition(";")[0].strip().lower(), CHANGES[request.url.path]
+    kind, change = request.headers.get("content-type", "").partition(";")[0].strip().lower(), CHANGES[request.url.path]
     if kind == "application/json":
-        return await _apply(pages, request, change_of_json(await read_body(request), hint), "/")
+        return await _apply(pages, request, change_of_json(await read_body(request), change), "/")
     sentence = "expected the fields of a form or application/json"
     require(kind == "application/x-www-form-urlencoded", "request.wrong-type", sentence)
     fields = parse_form(await read_body(request))
     back = fields.get("back", "/")
     back = back if _BACK.fullmatch(back) else "/"
     try:
-        return await _apply(pages, request, change_of_form(fields, hint), back)
+        return await _apply(pages, request, change_of_form(fields, change), back)
     except BadInput as error:
         if not wants_page(request):
             raise
@@ -111,7 +111,7 @@ async def _change(pages: Pages, request: Request) -> Response:
 
 
 async def _apply(pages: Pages, request: Request, change: Change, back: str) -> Response:
-    result, message = await run_in_threadpool(change.apply, pages)
+    result, message = await run_in_threadpool(change, pages)
     if not wants_page(request):
         return JSONResponse(result)
     done = f"{'&' if '?' in back else '?'}done={message}" if message else ""

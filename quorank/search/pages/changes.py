@@ -1,7 +1,7 @@
 """Changes that a person requests by a form of a page, and a program by a JSON object.
 
-Each is a dataclass of the request's fields. `apply` makes the change and returns the result for programs, and the key of
-the message that the page shows after a form.
+Each is a function in `CHANGES`. Its parameters after `pages` are the fields of the request. It returns the result for
+programs, and the key of the message that the page shows after a form.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import MISSING, field, fields, make_dataclass
+from functools import cache, partial
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -54,6 +57,7 @@ RUN_BY_OPENING = frozenset((
 ))  # fmt: skip
 """Endings of files that the system may run instead of showing them; their folder is opened instead."""
 Number = Annotated[int, Range(0, 2**53)]
+Token = Annotated[str, Length(100)]
 Outcome = tuple[dict[str, Any], str]
 
 
@@ -64,178 +68,125 @@ class Pages(NamedTuple):
     upkeep: Upkeep
 
 
-class Change(Protocol):
-    """Change with the fields of its request."""
-
-    def apply(self, pages: Pages) -> Outcome: ...
+Change = Callable[[Pages], Outcome]
+"""Change with the fields of its request."""
 
 
-@dataclass(frozen=True)
-class Choose:
-    """Learning from a result that a program opens."""
-
-    token: Annotated[str, Length(100)]
-    document: Number
-
-    def apply(self, pages: Pages) -> Outcome:
-        return {"path": pages.search.choose(self.token, self.document)}, ""
+def choose(pages: Pages, token: Token, document: Number) -> Outcome:
+    """Learn from a result that a program opens."""
+    return {"path": pages.search.choose(token, document)}, ""
 
 
-@dataclass(frozen=True)
-class Open(Choose):
-    """Opening of a result with the system's program, and learning from it."""
-
-    def apply(self, pages: Pages) -> Outcome:
-        path, sentence = pages.search.choose(self.token, self.document), ""
-        pages.upkeep.contact_soon()
-        if web_address(path) is None:
-            sentence = open_document(pages.search, self.document)
-        return {"sentence": sentence}, "opened" if sentence else ""
+def open_result(pages: Pages, token: Token, document: Number) -> Outcome:
+    """Open a result with the system's program, and learn from it."""
+    path, sentence = pages.search.choose(token, document), ""
+    pages.upkeep.contact_soon()
+    if web_address(path) is None:
+        sentence = open_document(pages.search, document)
+    return {"sentence": sentence}, "opened" if sentence else ""
 
 
-@dataclass(frozen=True)
-class Forget:
-    """Erasure of a document, of the choices for a query, or of everything."""
-
-    document: Number | None = None
-    query: Annotated[str, Length(LONGEST_QUERY)] | None = None
-    all: bool = False
-    sure: bool = True
-
-    def __post_init__(self) -> None:
-        given = sum((self.document is not None, self.query is not None, self.all))
-        sentence = 'expected one of {"document": N}, {"query": TEXT} and {"all": true}'
-        require(given == 1, "request.malformed", sentence)
-
-    def apply(self, pages: Pages) -> Outcome:
-        if self.query is not None:
-            return {"choices": pages.search.forget_query(self.query)}, "query"
-        if self.document is not None:
-            with pages.upkeep.writing():
-                pages.search.forget_documents([self.document])
-            return {"documents": 1}, "forgotten"
-        _require_sure(self.sure)
+def forget(
+    pages: Pages,
+    document: Number | None = None,
+    query: Annotated[str, Length(LONGEST_QUERY)] | None = None,
+    all: bool = False,
+    sure: bool = True,
+) -> Outcome:
+    """Erase a document, the choices for a query, or everything."""
+    given = sum((document is not None, query is not None, all))
+    sentence = 'expected one of {"document": N}, {"query": TEXT} and {"all": true}'
+    require(given == 1, "request.malformed", sentence)
+    if query is not None:
+        return {"choices": pages.search.forget_query(query)}, "query"
+    if document is not None:
         with pages.upkeep.writing():
-            pages.search.forget_all()
-        pages.upkeep.watch_again()
-        return {"all": True}, "everything"
+            pages.search.forget_documents([document])
+        return {"documents": 1}, "forgotten"
+    _require_sure(sure)
+    with pages.upkeep.writing():
+        pages.search.forget_all()
+    pages.upkeep.watch_again()
+    return {"all": True}, "everything"
 
 
-@dataclass(frozen=True)
-class Reset:
-    """Erasure of all choices."""
-
-    sure: bool = True
-
-    def apply(self, pages: Pages) -> Outcome:
-        _require_sure(self.sure)
-        return {"choices": pages.search.reset()}, "reset"
+def reset(pages: Pages, sure: bool = True) -> Outcome:
+    """Erase all choices."""
+    _require_sure(sure)
+    return {"choices": pages.search.reset()}, "reset"
 
 
-@dataclass(frozen=True)
-class Join:
-    """Acceptance of an invitation."""
-
-    invitation: Annotated[str, Length(4096)] = ""  # path of the file
-
-    def apply(self, pages: Pages) -> Outcome:
-        found = pages.search.membership.join(_checked_path(self.invitation))
-        pages.upkeep.contact_soon()
-        return found, "joined"
+def join(pages: Pages, invitation: Annotated[str, Length(4096)] = "") -> Outcome:
+    """Accept the invitation in a file."""
+    found = pages.search.membership.join(_checked_path(invitation))
+    pages.upkeep.contact_soon()
+    return found, "joined"
 
 
-@dataclass(frozen=True)
-class Consent:
-    """Giving or withdrawal of consent."""
-
-    given: bool
-
-    def apply(self, pages: Pages) -> Outcome:
-        pages.search.membership.consent(self.given)
-        pages.upkeep.contact_soon()
-        return pages.search.membership.status() or {}, "agreed" if self.given else "paused"
+def consent(pages: Pages, given: bool) -> Outcome:
+    """Give or withdraw consent."""
+    pages.search.membership.consent(given)
+    pages.upkeep.contact_soon()
+    return pages.search.membership.status() or {}, "agreed" if given else "paused"
 
 
-@dataclass(frozen=True)
-class Sync:
-    """Contact with the service now."""
-
-    def apply(self, pages: Pages) -> Outcome:
-        require(pages.search.membership.joined, "device.missing", "this search has not joined a federation")
-        pages.upkeep.contact(force=True)
-        last = pages.upkeep.last_contact
-        return ({} if last is None else {"outcome": last.outcome, "sentence": last.sentence}), "asked"
+def sync(pages: Pages) -> Outcome:
+    """Contact the service now."""
+    require(pages.search.membership.joined, "device.missing", "this search has not joined a federation")
+    pages.upkeep.contact(force=True)
+    last = pages.upkeep.last_contact
+    return ({} if last is None else {"outcome": last.outcome, "sentence": last.sentence}), "asked"
 
 
-@dataclass(frozen=True)
-class Leave:
-    """Withdrawal from the federation."""
-
-    sure: bool = True
-
-    def apply(self, pages: Pages) -> Outcome:
-        _require_sure(self.sure)
-        report = pages.search.membership.leave()
-        pages.upkeep.contact_soon()
-        return report.table(), report.outcome if report.outcome in ("left", "leaving") else "not-reached"
+def leave(pages: Pages, sure: bool = True) -> Outcome:
+    """Withdraw from the federation."""
+    _require_sure(sure)
+    report = pages.search.membership.leave()
+    pages.upkeep.contact_soon()
+    return report.table(), report.outcome if report.outcome in ("left", "leaving") else "not-reached"
 
 
-@dataclass(frozen=True)
-class AddSource:
-    """Adding of the source at a path, of the kind that its content shows."""
-
-    path: str
-
-    def apply(self, pages: Pages) -> Outcome:
-        path = _checked_path(self.path)
-        try:
-            source = source_at(path)
-        except OSError as error:
-            raise BadInput("path.unreadable", first_line(error), path) from None
-        with pages.upkeep.writing():
-            number = pages.search.add(source)
-        pages.upkeep.scan_soon(number)
-        pages.upkeep.watch_again()
-        return {"number": number}, "added"
+def add_source(pages: Pages, path: str) -> Outcome:
+    """Add the source at a path; its content shows its kind."""
+    path = _checked_path(path)
+    try:
+        source = source_at(path)
+    except OSError as error:
+        raise BadInput("path.unreadable", first_line(error), path) from None
+    with pages.upkeep.writing():
+        number = pages.search.add(source)
+    pages.upkeep.scan_soon(number)
+    pages.upkeep.watch_again()
+    return {"number": number}, "added"
 
 
-@dataclass(frozen=True)
-class RemoveSource:
-    """Removal of a source, and erasure of its documents."""
-
-    number: Number
-
-    def apply(self, pages: Pages) -> Outcome:
-        with pages.upkeep.writing():
-            removed = pages.search.remove(self.number)
-        pages.upkeep.watch_again()
-        return {"documents": removed}, "removed"
+def remove_source(pages: Pages, number: Number) -> Outcome:
+    """Remove a source, and erase its documents."""
+    with pages.upkeep.writing():
+        removed = pages.search.remove(number)
+    pages.upkeep.watch_again()
+    return {"documents": removed}, "removed"
 
 
-@dataclass(frozen=True)
-class ReadSource:
-    """Another scan of a source."""
-
-    number: Number
-
-    def apply(self, pages: Pages) -> Outcome:
-        pages.search.source(self.number)
-        pages.upkeep.scan_soon(self.number)
-        return {}, "reading"
+def scan_source(pages: Pages, number: Number) -> Outcome:
+    """Scan a source again."""
+    pages.search.source(number)
+    pages.upkeep.scan_soon(number)
+    return {}, "reading"
 
 
-CHANGES: dict[str, type[Change]] = {
-    "/api/choose": Choose,
-    "/api/open": Open,
-    "/api/forget": Forget,
-    "/api/reset": Reset,
-    "/api/join": Join,
-    "/api/consent": Consent,
-    "/api/sync": Sync,
-    "/api/leave": Leave,
-    "/api/add": AddSource,
-    "/api/remove": RemoveSource,
-    "/api/read": ReadSource,
+CHANGES: dict[str, Callable[..., Outcome]] = {
+    "/api/choose": choose,
+    "/api/open": open_result,
+    "/api/forget": forget,
+    "/api/reset": reset,
+    "/api/join": join,
+    "/api/consent": consent,
+    "/api/sync": sync,
+    "/api/leave": leave,
+    "/api/add": add_source,
+    "/api/remove": remove_source,
+    "/api/read": scan_source,
 }
 """Changes by the path of their requests."""
 
@@ -316,21 +267,29 @@ def parse_form(content: bytes) -> dict[str, str]:
         raise BadInput("request.malformed", "the fields of this form cannot be read") from None
 
 
-def change_of_form(given: dict[str, str], hint: type[Any]) -> Change:
-    """Return the change of a form's fields; numbers are digits, and a ticked box says `yes`."""
+@cache
+def _fields_of(change: Callable[..., Outcome]) -> type[Any]:
+    """Return a dataclass of the fields of a change's requests: its parameters after `pages`."""
+    hints = get_type_hints(change, include_extras=True)
+    _, *parameters = signature(change).parameters.values()
+    defaults = {each.name: MISSING if each.default is Parameter.empty else each.default for each in parameters}
+    return make_dataclass("Fields", [(name, hints[name], field(default=value)) for name, value in defaults.items()])
+
+
+def change_of_form(given: dict[str, str], change: Callable[..., Outcome]) -> Change:
+    """Return a change with the fields of a form; numbers are digits, and a ticked box says `yes`."""
     values: dict[str, Any] = {}
-    for field in fields(hint):
-        text = given.get(field.name)
-        if "bool" in field.type:
-            values[field.name] = text == "yes"
+    for each in fields(_fields_of(change)):
+        text = given.get(each.name)
+        if each.type is bool:
+            values[each.name] = text == "yes"
         elif text is not None:
-            number = "Number" in field.type and text.isascii() and text.isdecimal() and len(text) <= 15
-            values[field.name] = int(text) if number else text
-    found: Change = decode(hint, values)
-    return found
+            number = Number in (each.type, *get_args(each.type)) and text.isascii() and text.isdecimal()
+            values[each.name] = int(text) if number and len(text) <= 15 else text
+    return partial(change, **vars(decode(_fields_of(change), values)))
 
 
-def change_of_json(content: bytes, hint: type[Any]) -> Change:
-    """Return the change of a JSON object."""
-    found: Change = parse_json(content or b"{}", hint, "the request", code="request.malformed")
-    return found
+def change_of_json(content: bytes, change: Callable[..., Outcome]) -> Change:
+    """Return a change with the fields of a JSON object."""
+    found = parse_json(content or b"{}", _fields_of(change), "the request", code="request.malformed")
+    return partial(change, **vars(found))

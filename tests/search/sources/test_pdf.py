@@ -14,8 +14,7 @@ from scanned_items import ScannedItems
 
 from quorank.search.sources import FilesSource
 from quorank.search.sources.formats import pdf
-from quorank.search.sources.formats.pdf import PdfProcess
-from quorank.search.sources.formats.pdf_process import MEGABYTES
+from quorank.search.sources.formats.pdf import MEGABYTES, PdfProcess
 
 pytestmark = pytest.mark.slow
 GOOD = pdf_pages(["the quick fox", "jumps over the dog"], "A fable")

@@ -1,28 +1,41 @@
 """PDF, read in a separate process that is reused for many files and restarted when it dies.
 
-A hostile PDF can make a reader loop for ever or fill the memory. The process has limits (`pdf_process.py`), and is
-killed when a file takes too long; the pages read until then are kept.
+A hostile PDF can make a reader loop for ever or fill the memory. The process therefore limits its own memory and processor
+time, and is killed when a file takes too long; the pages read until then are kept.
+
+The process is `python -m quorank.search.sources.formats.pdf DESCRIPTOR SECONDS`. It sends a bundle (`protocol/frames.py`)
+`ready`. A request is a bundle of a path and a number of characters. The answer is a bundle `title` with the title, a
+bundle `page` with the text of each page, and a bundle `end` with code and sentence of a problem, both empty without one.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import quorank
-from quorank.errors import BadInput
+from quorank.errors import BadInput, first_line
+from quorank.files.untrusted import open_plain
 from quorank.protocol.frames import receive, send
 from quorank.search.sources.formats.texts import ExtractedText
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
 
 SECONDS = 20.0
 """Time limit for one file."""
 FILES = 500
 """Files after which the process is restarted, so that leaks do not add up."""
-_PROGRAM = "quorank.search.sources.formats.pdf_process"
+MEGABYTES = 640
+"""Memory limit of the process, including its program."""
+MOST_PAGES = 5000
+_PROGRAM = "quorank.search.sources.formats.pdf"
 _START = 30.0  # seconds for the start of the process on a busy machine
 
 
@@ -90,7 +103,7 @@ class PdfProcess:
             with theirs:
                 package = str(Path(quorank.__file__).parent.parent)
                 paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
-                # -P: nothing is imported from the folder that the person happens to stand in
+                # -P: nothing is imported from the current folder
                 words = [sys.executable, "-P", "-m", _PROGRAM, str(theirs.fileno()), str(int(self._seconds) or 1)]
                 nothing = subprocess.DEVNULL
                 self._process = subprocess.Popen(
@@ -108,3 +121,91 @@ class PdfProcess:
 def _receive(connection: socket.socket, end: float) -> list[str]:
     connection.settimeout(max(0.001, end - time.monotonic()))
     return [text.decode(errors="replace") for text in receive(connection)]
+
+
+# ---------------------------------------------------------------- in the process
+
+
+def _serve(descriptor: int, seconds: int) -> None:
+    """Answer requests until the other side closes the socket."""
+    import resource  # not on Windows
+
+    def limit(what: int, most: int) -> None:
+        _, hard = resource.getrlimit(what)
+        resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+    limit(resource.RLIMIT_AS, MEGABYTES << 20)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_FSIZE, 0)
+    logging.disable()
+    import pypdf  # noqa: F401, before the time of the first file begins
+
+    with socket.socket(fileno=descriptor) as connection:
+        send(connection, [b"ready"])
+        while True:
+            try:
+                path, most = receive(connection)
+            except EOFError:
+                return
+            limit(resource.RLIMIT_CPU, int(time.process_time()) + seconds + 1)
+            try:
+                code, sentence = _answer(connection, path, int(most))
+            except MemoryError:
+                send(connection, [b"end", b"pdf.too-large", b"needs more memory than a PDF file may take"])
+                return  # and free the memory
+            send(connection, [b"end", code.encode(), sentence.encode(errors="replace")])
+
+
+def _answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]:
+    """Send title and pages of a file; return code and sentence of a problem, both empty without one."""
+    from pypdf import PdfReader
+
+    try:
+        with open_plain(Path(os.fsdecode(path))) as file:
+            reader = PdfReader(file, strict=False)
+            if reader.is_encrypted and not reader.decrypt(""):
+                return "pdf.encrypted", "is password-protected; only its name is searched"
+            send(connection, [b"title", _title(reader).encode(errors="replace")])
+            return _send_pages(connection, reader, most)
+    except BadInput as error:
+        return error.code, error.sentence
+    except MemoryError:
+        raise
+    except Exception as error:  # the library's own, over a malformed file
+        return "pdf.damaged", f"is no valid PDF file ({first_line(error)}); only its name is searched"
+
+
+def _title(reader: PdfReader) -> str:
+    try:
+        found = reader.metadata.title if reader.metadata is not None else None
+    except MemoryError:
+        raise
+    except Exception:
+        return ""
+    return " ".join(f"{found or ''}"[:1000].split())
+
+
+def _send_pages(connection: socket.socket, reader: PdfReader, most: int) -> tuple[str, str]:
+    count, damaged, sent = len(reader.pages), 0, 0
+    for number in range(min(count, MOST_PAGES)):
+        try:
+            text = reader.pages[number].extract_text()
+        except MemoryError:
+            raise
+        except Exception:
+            damaged += 1
+            continue
+        if text.strip():
+            send(connection, [b"page", text[: most + 1].encode(errors="replace")])
+            sent += len(text) + 1
+        if sent > most:
+            return "", ""
+    if damaged:
+        return "pdf.pages-damaged", f"{damaged} of its {count} pages cannot be read"
+    if count > MOST_PAGES:
+        return "pdf.pages-left", f"only the first {MOST_PAGES:,} of its {count:,} pages are searched"
+    return ("", "") if sent else ("pdf.no-text", "holds no text, as a scan does; only its name is searched")
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), int(sys.argv[2]))
