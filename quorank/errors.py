@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+_LARGEST = 2**1023  # largest magnitude of an integer that has a float
+
 
 class BadInput(Exception):
     """An input that cannot be used: `BadInput("letor.not-a-number", "found 'x', expected a number", "train.txt:7")`.
@@ -31,7 +33,7 @@ class BadInput(Exception):
         return BadInput(self.code, self.sentence, ".".join(filter(None, (key, self.where))))
 
     def at(self, place: str) -> BadInput:
-        """The same error with a place before its own: a file and line before a key, a file before a line."""
+        """Return the error with a place before its own: a file and line before a key, a file before a line."""
         return BadInput(self.code, self.sentence, f"{place}: {self.where}" if self.where else place)
 
 
@@ -50,11 +52,8 @@ def under(key: str) -> Iterator[None]:
         raise error.under(key) from None
 
 
-_LARGEST = 2**1023  # integers up to here have a float
-
-
 class Interrupted(Exception):
-    """A run that was asked to stop, and has saved the round that it stands at."""
+    """Run that was stopped by a signal after it had saved its last complete round."""
 
     def __init__(self, round_: int, rounds: int) -> None:
         super().__init__(round_, rounds)
@@ -111,11 +110,9 @@ def brief(value: object, longest: int = 60) -> str:
     """
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of more than {value.bit_length() * 3 // 10} digits"
-    if isinstance(value, str | bytes) and len(value) > longest:
-        shown = repr(value[:longest])
-        return f"{shown[:-1]}…{shown[-1]}"
     if isinstance(value, str | bytes):
-        return repr(value)
+        shown = repr(value[:longest])
+        return shown if len(value) <= longest else f"{shown[:-1]}…{shown[-1]}"
     if isinstance(value, dict):
         shown = "{" + ", ".join(f"{brief(k, 20)}: {brief(v, 20)}" for k, v in list(value.items())[:4])
         shown += ", …}" if len(value) > 4 else "}"

@@ -2,8 +2,8 @@
 
 `PDGD(eta=0.1)` prints as just that, and an experiment file writes it as a table, `{ kind = "pdgd", eta = 0.1 }`, or as the
 bare word where nothing differs from the defaults. A `Family` lists the parts that may stand in one place; all of them
-derive from the family's base class, which declares what a part needs and provides. Parts of other authors are used like
-ours, in three ways:
+derive from the family's base class, which declares what a part needs and provides. Parts of other authors are found in
+three ways:
 
 - a class of this process, such as one declared in a notebook, by its `kind`;
 - a class of a module on the path or in the current directory: `kind = "my_module:DuelingBandit"`, which imports it;
@@ -29,8 +29,7 @@ from quorank.files.codec import decode, encode
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "quorank.parts"
-"""The group of entry points that other packages add parts through."""
+GROUP = "quorank.parts"  # entry points of other packages
 
 
 class Part(Protocol):
@@ -47,7 +46,7 @@ P = TypeVar("P", bound=Part)
 
 
 class Numbers(Mapping[str, float]):
-    """Numbers by name as a field of a part: a table that cannot change, prints as a dictionary and can be hashed."""
+    """Immutable, hashable table of numbers as a field of a part; it prints as a dictionary."""
 
     __slots__ = ("_numbers",)
 
@@ -130,12 +129,16 @@ class Family(Generic[P]):
         return self._declared(lambda part: getattr(part, "kind", None) == kind)
 
     def _load(self, load: Callable[[], Any], where: str) -> type[P]:
-        """Import a part and check that it belongs to this family."""
+        """Import a part and check it."""
         try:
             part = load()
         except Exception as error:  # another author's code may raise anything
             sentence = f"cannot be imported ({type(error).__name__}: {error}); correct or remove it"
             raise BadInput("plugin.not-importable", sentence, where) from error
+        return self._checked(part, where)
+
+    def _checked(self, part: Any, where: str) -> type[P]:
+        """Return a class if it is a complete part of this family."""
         sentence = f"is no {self.name}: it must derive from {self.base.__module__}.{self.base.__name__}"
         require(isinstance(part, type) and issubclass(part, self.base), "plugin.wrong-base", sentence, where)
         missing = sorted(getattr(part, "__abstractmethods__", ()))
@@ -147,10 +150,10 @@ class Family(Generic[P]):
         return cast("type[P]", part)
 
     def _declared(self, fits: Callable[[type[Any]], bool]) -> type[P] | None:
-        """Return the class of this process that fits, declared by somebody else; of several the one declared last."""
+        """Return the class of this process that `fits`, the one declared last; None without one."""
         for part in reversed(_subclasses(self.base) if self.base is not object else []):
             if fits(part):
-                return self._load(partial(_same, part), f"{part.__module__}.{part.__qualname__}")
+                return self._checked(part, f"{part.__module__}.{part.__qualname__}")
         return None
 
     def read(self, spec: object, where: str, *, foreign: bool = False) -> P:
@@ -169,22 +172,16 @@ class Family(Generic[P]):
         if isinstance(spec, str):
             spec = {"kind": spec}
         if not isinstance(spec, Mapping):
-            raise BadInput(
-                "part.not-a-table",
-                f"expected a {self.name} ({', '.join(kinds or self.kinds)}) or a table with kind = …, got {brief(spec)}",
-                where,
-            )
+            known = ", ".join(kinds or self.kinds)
+            sentence = f"expected a {self.name} ({known}) or a table with kind = …, got {brief(spec)}"
+            raise BadInput("part.not-a-table", sentence, where)
         table = dict(spec)
         kind = table.pop("kind", next(iter(self.members)))
-        known = isinstance(kind, str) and (kinds is None or kind in kinds)
-        member = self.member(kind) if known else None
+        member = self.member(kind) if isinstance(kind, str) and (kinds is None or kind in kinds) else None
         if member is None:
             kinds = kinds or (*self.kinds,)
-            raise BadInput(
-                "part.unknown-kind",
-                f"unknown {self.name} {brief(kind)}{suggest(kind, kinds)}; known: {', '.join(kinds)}",
-                "kind",
-            ).under(where)
+            sentence = f"unknown {self.name} {brief(kind)}{suggest(kind, kinds)}; known: {', '.join(kinds)}"
+            raise BadInput("part.unknown-kind", sentence, "kind").under(where)
         return decode(member, table, where)
 
     def parse(self, text: str) -> P:
@@ -199,9 +196,8 @@ class Family(Generic[P]):
             member = self._named(call.func.id)
         except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
             example = next(iter(self.members.values())).__name__
-            raise BadInput(
-                "part.not-a-spec", f"{brief(text)} is not a {self.name}; expected for example {example}()"
-            ) from None
+            sentence = f"{brief(text)} is not a {self.name}; expected for example {example}()"
+            raise BadInput("part.not-a-spec", sentence) from None
         return decode(member, table, text)
 
     def _named(self, name: str) -> type[P]:
@@ -228,10 +224,6 @@ def _overrides(part: type[Any], base: type[Any], names: str) -> bool:
     return any(getattr(part, name) is not getattr(base, name) for name in names.split(" or "))
 
 
-def _same(part: type[Any]) -> type[Any]:
-    return part
-
-
 def _import_class(reference: str) -> Any:
     """Import `module:Class` from the path, or else from the current directory."""
     module, _, name = reference.partition(":")
@@ -248,8 +240,7 @@ def kind_of(part: Part) -> str:
     return f"{cls.__module__}:{cls.__name__}" if importable and not ours and cls not in _INSTALLED else part.kind
 
 
-_INSTALLED: set[type[Any]] = set()
-"""Classes behind entry points, which other processes find by their kinds."""
+_INSTALLED: set[type[Any]] = set()  # classes behind entry points, which other processes find by their kinds
 
 
 def to_table(part: Any, *, complete: bool = True) -> dict[str, Any]:

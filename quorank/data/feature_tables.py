@@ -21,12 +21,9 @@ from quorank.files.untrusted import read_bounded, translate_errors
 from quorank.kernels.arrays import Floats
 
 QUERY, DOCUMENT, LABEL = "qid", "docid", "label"
-ID_COLUMNS = (QUERY, DOCUMENT, LABEL)
-"""Columns that are not features."""
-LISTED = 8
-"""Names listed in an error."""
-MOST_FIELD = 1 << 20
-"""Bytes of the first line of a CSV file."""
+ID_COLUMNS = (QUERY, DOCUMENT, LABEL)  # columns that are not features
+LISTED = 8  # names listed in an error
+MOST_FIELD = 1 << 20  # bytes of the first line of a CSV file
 _BLOCK = 4096  # rows that are turned from columns at a time
 _EMPTY = ["", "NaN", "nan", "NA", "null"]
 

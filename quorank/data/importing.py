@@ -24,8 +24,7 @@ from quorank.errors import BadInput, brief, require
 from quorank.files.archives import archive_members
 from quorank.files.atomic import expand_home
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there and the bytes there will be."""
+Progress = Callable[[int, int | None], None]  # receives the bytes downloaded and the total, if known
 
 ZIP = (".zip",)
 TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")

@@ -24,8 +24,7 @@ from quorank.files.untrusted import read_bounded
 from quorank.kernels.arrays import Booleans, Int8s, Integers
 
 TABLE = "intent_labels.tsv"
-INTENTS = 4
-"""Intents of a query that are read, as in the thesis; the further ones of the table have few relevant documents."""
+INTENTS = 4  # intents of a query that are read, as in the thesis; further ones have few relevant documents
 _FIRST = ("fold", "qid", "docid", "graded")
 _EXPECTED = f"fold1.txt to fold5.txt and {TABLE}"
 

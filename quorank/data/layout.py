@@ -18,8 +18,7 @@ VALIDATION = ("vali", "valid", "validation")
 ENDINGS = (".txt", ".txt.gz")
 _FOLD = re.compile(r"fold\d+")
 
-SplitFiles = dict[str, tuple[Path, ...]]
-"""Files of each split; several are read one behind the other, and validation may have none."""
+SplitFiles = dict[str, tuple[Path, ...]]  # files of each split in reading order; validation may have none
 
 
 def has_layout(folder: Path) -> bool:

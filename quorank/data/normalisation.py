@@ -129,8 +129,7 @@ class FixedRange(Normalisation):
         return found
 
 
-LARGEST = 1 << 26
-"""Bytes of a file of constants."""
+LARGEST = 1 << 26  # bytes of a file of constants
 
 NORMALISATIONS: Family[Normalisation] = Family(
     "normalisation", WithinQuery, RawFeatures, FixedRange, base=Normalisation

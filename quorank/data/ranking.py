@@ -14,8 +14,7 @@ from quorank.data.strings import concatenate_strings, select_strings
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Floats, Int8s, Integers
 
-LANES = 8
-"""Rows are padded with zeros to a multiple of this many float32, so that kernels read whole vectors."""
+LANES = 8  # float32 of a vector; rows are padded with zeros to a multiple, so that kernels read whole vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +222,7 @@ def pad(features: Floats, width: int = 0) -> Floats:
     return out
 
 
-HIGHEST_LABEL = 127
-"""Highest label that fits a byte."""
+HIGHEST_LABEL = 127  # highest label that fits a byte
 
 
 def _numbers(values: npt.ArrayLike, name: str, dimensions: int) -> npt.NDArray[Any]:

@@ -30,15 +30,11 @@ from quorank.errors import BadInput, require, require_range
 from quorank.files.atomic import write_whole
 from quorank.files.untrusted import numbered_lines, read_bounded
 
-FEATURE_NAMES = "features.txt"
-"""File with a feature's name in each line, in the directory of the data."""
+FEATURE_NAMES = "features.txt"  # file with a feature's name in each line, in the directory of the data
 _LARGEST_NAMES, _LONGEST_NAME = 1 << 20, 200  # bytes of that file, and of a name
-SYNTHETIC = "synthetic:"
-"""Prefix of the name of a generated collection."""
-INTENTS = "intents:"
-"""Prefix of a directory with a judgement per intent of a query."""
-ARRAYS = "arrays:"
-"""Prefix of the digest of arrays that a program passed."""
+SYNTHETIC = "synthetic:"  # prefix of the name of a generated collection
+INTENTS = "intents:"  # prefix of a directory with a judgement per intent of a query
+ARRAYS = "arrays:"  # prefix of the digest of arrays that a program passed
 
 
 @dataclass(frozen=True)

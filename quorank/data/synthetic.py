@@ -26,8 +26,7 @@ from quorank.errors import BadInput, require_range, suggest
 from quorank.kernels import elementary
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers
 
-GENERATOR_VERSION = 2
-"""Part of every cache key: raise it when the same seed gives other data."""
+GENERATOR_VERSION = 2  # part of every cache key: raise it when the same seed gives other data
 
 Reals = npt.NDArray[np.floating]
 

@@ -22,7 +22,8 @@ from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
 from quorank.federation.feature_ranges import noise_part, range_mechanism, range_release
 from quorank.federation.storage import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
-from quorank.files.npz import Arrays, ArrayShape, read_arrays, write_arrays
+from quorank.files.atomic import write_whole
+from quorank.files.npz import Arrays, ArrayShape, archive_bytes, read_arrays
 from quorank.kernels.arrays import Doubles
 from quorank.metrics.lists import discounted_sum
 from quorank.privacy.ledger import combined_privacy
@@ -150,7 +151,7 @@ def save_checkpoint(
     arrays["experiment"] = np.array(_digest(experiment))
     if kept is not None:
         arrays |= kept.arrays()
-    write_arrays(folder / storage.CHECKPOINT, arrays)
+    write_whole(folder / storage.CHECKPOINT, archive_bytes(arrays), private=True)
 
 
 class Checkpoint(NamedTuple):

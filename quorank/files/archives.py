@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_MEMBERS = 100_000  # members of an archive
 _MOST_NAME, _MOST_PATH = 255, 4096  # bytes of a name and of a path in file systems
-_MOST_DIRECTORY = 1 << 24  # bytes of a zip file's list of members, which is read at once
+_MOST_DIRECTORY = 1 << 24  # bytes of a zip file's central directory, which is read at once
 _MOST_TAR_HEADER = 1 << 20  # bytes between two members of a tar file
 _CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]")
 
@@ -38,10 +38,10 @@ def member_path(name: str, archive: object) -> PurePosixPath:
     """Return the path of a member below the unpacking directory; reject one that leads outside it."""
     path = PurePosixPath(name.replace("\\", "/"))
     outside = path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0])
-    sentence = f"holds {brief(name)}, which would land outside its folder; nothing was unpacked"
+    sentence = f"holds {brief(name)}, which leads outside its folder; nothing was unpacked"
     require(not outside, "archive.unsafe-member", sentence, f"{archive}")
     sizes = [len(part.encode(errors="surrogateescape")) for part in path.parts]
-    sentence = f"holds a member {brief(name)}, which is no name of a file; nothing was unpacked"
+    sentence = f"holds a member {brief(name)}, which is not a valid file name; nothing was unpacked"
     named = path.parts and max(sizes) <= _MOST_NAME and sum(sizes) + len(sizes) <= _MOST_PATH
     named = named and not name.endswith(("/", "\\", "/.")) and not _CONTROL.search(name)
     require(named, "archive.unsafe-member", sentence, f"{archive}")
@@ -49,7 +49,7 @@ def member_path(name: str, archive: object) -> PurePosixPath:
 
 
 def _member_stream(inner: IO[bytes], budget: UnpackBudget, name: str) -> IO[bytes]:
-    """Return the content of a member, whose bytes count for the whole archive."""
+    """Return the content of a member, whose bytes count against the budget of the archive."""
     place = f"{budget.where}, member {brief(name)}"
     return io.BufferedReader(BoundedStream(inner, budget, place, "a sound member of its archive"), BLOCK)
 
@@ -83,11 +83,11 @@ class UntrustedZip:
         """Open a member, which must be a regular file."""
         info = self.members[name]
         kind = info.external_attr >> 28  # the file type of a Unix mode; 0 where none is given
-        sentence = f"holds {brief(name)}, which is not an ordinary file"
+        sentence = f"holds {brief(name)}, which is not a regular file"
         require(kind in (0, 8), "archive.unsafe-member", sentence, f"{self.path}")
-        sentence = f"holds {brief(name)}, which is under a password; expected a member that can be read"
+        sentence = f"holds {brief(name)}, which is encrypted; expected members without a password"
         require(not info.flag_bits & 1, "archive.unsupported", sentence, f"{self.path}")
-        # the others are unpacked by whole blocks, whose size nothing bounds
+        # other methods unpack whole blocks of unbounded size
         sentence = f"holds {brief(name)}, packed by method {info.compress_type}; expected stored or deflated members"
         require(info.compress_type in (0, 8), "archive.unsupported", sentence, f"{self.path}")
         self._budget.take(min(info.compress_size, self._size - self._budget.packed))  # members may overlap
@@ -102,7 +102,7 @@ class UntrustedZip:
 
 
 def _check_directory(path: Path) -> None:
-    """Reject a zip file with too long a list of members, before the list is read."""
+    """Reject a zip file with too long a central directory before reading it."""
     with open_plain(path) as file, translate_errors(path, "a sound zip file"):
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - 65_557 - 20)
@@ -122,7 +122,7 @@ def _check_directory(path: Path) -> None:
 
 
 def is_zip(path: Path) -> bool:
-    """Return whether an ordinary file begins like a zip file."""
+    """Return whether a regular file begins like a zip file."""
     with open_plain(path) as file:
         return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -189,7 +189,7 @@ def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str,
     what = "a sound archive"
     known = limits or limits_from_environment()
     budget = UnpackBudget(path, known)
-    budget.take(known.unpacked)  # what is packed around it is counted as it is unpacked, and members are no larger
+    budget.take(known.unpacked)  # `open_bounded` enforces the ratio, and members are no larger than the archive
     with open_bounded(path, known) as inner:
         source = _TarSource(inner, path)
         with translate_errors(path, what):
@@ -199,18 +199,18 @@ def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str,
                 source.left = _MOST_TAR_HEADER
                 with translate_errors(path, what):
                     member = packed.next()
-                    packed.members.clear()  # else each is kept, and all are looked through for a link
+                    packed.members.clear()  # tarfile would keep all of them and search them for links
                 if member is None:
                     break
                 if member.isdir():
                     continue
-                sentence = f"holds {brief(member.name)}, which is not an ordinary file"
+                sentence = f"holds {brief(member.name)}, which is not a regular file"
                 require(member.isreg() and not member.issparse(), "archive.unsafe-member", sentence, f"{path}")
                 with translate_errors(path, what):
                     content = packed.extractfile(member)
                 assert content is not None
                 source.left = sys.maxsize
                 yield member.name, _member_stream(content, budget, member.name)
-        with translate_errors(path, what):  # to the end: a checksum may stand there, and damage looks like an end
+        with translate_errors(path, what):  # read to the end: a checksum may follow, and damage looks like an end
             while block := inner.read(BLOCK):
-                require(not block.strip(b"\0"), "file.damaged", "holds something behind its end mark", f"{path}")
+                require(not block.strip(b"\0"), "file.damaged", "holds data after its end mark", f"{path}")

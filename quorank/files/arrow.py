@@ -1,7 +1,7 @@
 """Parquet and Arrow files: our own columns of numbers, and untrusted tables.
 
-An untrusted file is decoded by a process of its own with a limit on its memory, which sends record batches through a pipe:
-on some damaged files the library aborts or unpacks a few bytes to gigabytes. The process takes 0.15 s to start.
+An untrusted file is decoded by a separate process with a memory limit, which sends record batches through a pipe: on some
+damaged files the library aborts or unpacks a few bytes to gigabytes. The process takes 0.15 s to start.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def untrusted_batches(
     Args:
         path: File.
         form: Expected format.
-        columns: Columns to read, where the file has them; all unless given.
+        columns: Columns to read if the file has them; all by default.
         code: Code of an error about the content.
 
     Raises:
@@ -101,9 +101,9 @@ def untrusted_batches(
                     yield batch
             except (pa.ArrowException, OSError) as error:
                 fault = first_line(error)
-            told = process.stderr.read().decode(errors="replace").strip().splitlines()
+            message = process.stderr.read().decode(errors="replace").strip().partition("\n")[0]
             if process.wait() != 0 or fault:  # a stream that is cut off ends without an error
-                sentence = f"is not readable as {form} ({told[0][:200] if told else fault or 'its reader ended'})"
+                sentence = f"is not readable as {form} ({message[:200] or fault or 'its reader ended'})"
                 raise BadInput(code, sentence, f"{path}")
             if total < 0:
                 yield pa.RecordBatch.from_pylist([], stream.schema)

@@ -101,12 +101,12 @@ def sync_to_disk(path: Path) -> None:
 
 
 def write_whole(path: Path | str, content: bytes | str, *, durable: bool = False, private: bool = False) -> Path:
-    """Write a file atomically: neither a reader nor a crash meets half of it.
+    """Write a file atomically: readers and crashes see the old or the new content.
 
     Args:
         path: Target, whose directory exists.
         content: Bytes, or a string to be encoded as UTF-8.
-        durable: Sync to disk twice before returning; needed only for content that was promised to somebody.
+        durable: Sync content and name to disk before returning; needed only for confirmed content.
         private: Create the file with mode 0600.
 
     Raises:
@@ -216,7 +216,7 @@ class ProcessLock:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a directory with mode 0700, or take other users' access to an existing one."""
+    """Create a directory with mode 0700, or remove other users' access to an existing one."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
@@ -247,7 +247,7 @@ def read_whole(
     try:
         found = os.fstat(held)
         if not stat.S_ISREG(found.st_mode):
-            raise BadInput(code, f"this is no ordinary file{advice}", where)
+            raise BadInput(code, f"is not a regular file{advice}", where)
         with os.fdopen(held, "rb", closefd=False) as file:
             content = file.read(min(found.st_size, most) + 1)
     except OSError as error:
@@ -255,9 +255,9 @@ def read_whole(
     finally:
         os.close(held)
     if len(content) > most:
-        raise BadInput("file.too-large", f"larger than {most:,} bytes, which no such file is{advice}", where)
+        raise BadInput("file.too-large", f"larger than {most:,} bytes, the limit of such a file{advice}", where)
     if digest is not None and hashlib.sha256(content).hexdigest() != digest:
-        sentence = f"damaged or exchanged: it is not what was written here last; restore it{advice}"
+        sentence = f"damaged or exchanged: its digest is not the recorded one; restore it{advice}"
         raise BadInput(code, sentence, where)
     return content
 
@@ -272,7 +272,7 @@ def sha256(content: bytes) -> str:
 
 
 def expand_home(path: Path | str) -> Path:
-    """Return a path with ~ expanded; the home of an unknown user stays as it is and leads nowhere."""
+    """Return a path with ~ expanded; that of an unknown user is kept."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

@@ -18,8 +18,8 @@ unions, `list[T]`, `tuple[T, ...]`, `tuple[T, U]`, `dict[str, T]`, dataclasses (
 (unknown keys are kept) and `Any`. `Annotated` adds a `Range`, a `Length` or a `Pattern`. Any other class decodes itself
 with a class method `decode_value(value)`.
 
-Not msgspec 0.22, which was tried: a repeated key and an unknown key of a dataclass pass unnoticed, a dataclass's own checks
-lose the key that they are about, and the place of an error is part of its sentence only.
+Not msgspec 0.22: it accepts repeated keys and unknown keys of a dataclass, loses the key of a dataclass's own checks, and
+states the place of an error in its sentence only.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Range:
     def check(self, value: Any) -> None:
         least, most = self.least, self.most
         if least is not None and most is not None and self.above is None is self.below and least <= value <= most:
-            return  # quickly, since messages hold millions of integers
+            return  # fast path: messages hold millions of integers
         require_range("", value, above=self.above, least=self.least, below=self.below, most=self.most)
 
 
@@ -165,7 +165,7 @@ def _decoder(hint: Any) -> Decoder:
     """Return the function that decodes values of an annotation."""
     if (origin := get_origin(hint)) in _BY_ORIGIN:
         return _BY_ORIGIN[origin](*get_args(hint))
-    if "decode_value" in getattr(hint, "__dict__", {}):  # its own: members of a family decode by their fields
+    if "decode_value" in getattr(hint, "__dict__", {}):  # not inherited: members of a family decode by their fields
         return hint.decode_value  # type: ignore[no-any-return]
     if is_typeddict(hint) or is_dataclass(hint):
         return _record(hint)
@@ -261,7 +261,7 @@ def _items(hint: Any, make: Callable[[Any], Any] = tuple) -> Decoder:
     def decode_items(value: Any) -> Any:
         try:
             return make(map(decoder, _list(value)))
-        except BadInput:  # again with the positions, which the usual case does without
+        except BadInput:  # decode again with positions, which cost time
             return make([_below(position, decoder, item) for position, item in enumerate(_list(value))])
 
     return decode_items

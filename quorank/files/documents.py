@@ -1,8 +1,8 @@
 """Checked reading of JSON and TOML: size, nesting, numbers, repeated keys, and the dataclass or annotation to decode into.
 
 `read_json` and `read_toml` read a file, `parse_json` and `parse_toml` parse bytes in memory. The manifest of a directory,
-written last, holds the SHA-256 of each of its files: it detects damaged, exchanged and added files, and does not protect
-against somebody who may write to the directory.
+written last, holds the SHA-256 of each of its files. It detects damaged, exchanged and added files, but not the changes of
+a person who may also write the manifest.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _not_a_number(word: str) -> float:
-    raise ValueError(f"{word} is no number here")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _parse_integer(digits: str) -> int:
@@ -158,7 +158,7 @@ def read_toml(path: Path, *, code: str = "file.not-toml", advice: str = "") -> d
 def parse_toml(text: str, where: str, code: str = "file.not-toml") -> dict[str, Any]:
     """Parse TOML within bounds of size, nesting, digits and strings."""
     if len(text) > LARGEST_TOML:
-        raise BadInput("toml.too-large", f"larger than {LARGEST_TOML:,} characters, which no such file is", where)
+        raise BadInput("toml.too-large", f"larger than {LARGEST_TOML:,} characters, the limit of such a file", where)
     if _longest_key(text) > DEEPEST:
         raise BadInput("toml.too-deep", f"has a key of more than {DEEPEST} parts", where)
     try:
@@ -224,6 +224,6 @@ def digest_of(digests: Mapping[str, str] | None, folder: Path, name: str) -> str
     if digests is None:
         return None
     if name not in digests:
-        sentence = "is not in the manifest of its folder: it came from elsewhere; remove it"
+        sentence = "is not in the manifest of its folder, so it was added later; remove it"
         raise BadInput("file.damaged", sentence, str(folder / name))
     return digests[name]

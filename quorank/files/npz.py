@@ -25,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, first_line
-from quorank.files.atomic import read_whole, write_whole
+from quorank.files.atomic import read_whole
 
 Arrays = dict[str, npt.NDArray[Any]]
 _MARK = b"sha256:"
 _COMMENT = len(_MARK) + 64
 _KINDS = frozenset("fiubU")
-LARGEST = 1 << 31  # bytes of an archive, unless its reader knows better
+LARGEST = 1 << 31  # bytes of an archive by default
 MOST_DIMENSIONS = 4
 _LONGEST_HEADER = 1 << 14
 
@@ -61,11 +61,11 @@ class ArrayShape:
         return ""
 
 
-Expected = Mapping[str, ArrayShape]  # arrays by name; a name that ends with * stands for all names that begin so
+Expected = Mapping[str, ArrayShape]  # arrays by name; a trailing * stands for any ending
 
 
 class Unsound(Exception):
-    """Fault of an archive, for the sentence of its error."""
+    """Fault of an archive, quoted in the error."""
 
 
 def archive_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -77,13 +77,6 @@ def archive_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     assert body[-2:] == b"\0\0"
     body = body[:-2] + _COMMENT.to_bytes(2, "little") + _MARK
     return body + hashlib.sha256(body).hexdigest().encode()
-
-
-def write_arrays(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any]], *, durable: bool = False, private: bool = True
-) -> Path:
-    """Write an archive, whole or not at all; readable by its owner alone unless told otherwise."""
-    return write_whole(path, archive_bytes(arrays), durable=durable, private=private)
 
 
 def read_arrays(
@@ -98,7 +91,7 @@ def read_arrays(
     """Read an archive that holds the expected arrays and nothing else.
 
     Args:
-        path: File that `write_arrays` wrote.
+        path: File with the bytes of `archive_bytes`.
         expected: Shape of each array by name.
         most: Upper bound on the bytes of the file.
         digest: Expected SHA-256 of the file.
@@ -167,7 +160,7 @@ class ArrayAppender:
         self._write_header()
 
     def _write_header(self) -> None:
-        shape = (self.rows,) if self._columns is None else (self.rows, self._columns)  # NumPy leaves room for more rows
+        shape = (self.rows,) if self._columns is None else (self.rows, self._columns)  # NumPy pads for more rows
         head = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self._file, head)
 

@@ -82,7 +82,7 @@ class PrivateDatabase:
             int(database.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
         )
         empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if not (empty and application == 0 and version == 0):  # not new, nor killed while it was made
+        if not (empty and application == 0 and version == 0):  # neither new nor left half-made by a killed process
             require(application == kind.application, "file.other-kind", kind.other, where)
             sentence = (
                 f"written by a newer Quorank (version {version} of the file, this one reads {kind.version}); "
@@ -140,7 +140,7 @@ class PrivateDatabase:
             finally:
                 self.remove_copy()
             busy = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
-        sentence = "deleted, but another process is still reading the log that holds it; close it and forget again"
+        sentence = "deleted, but another process still reads the log with the deleted rows; close it and forget again"
         require(not busy, "file.busy", sentence, f"{self.path}")
 
     def remove_copy(self) -> None:
@@ -158,27 +158,23 @@ class PrivateDatabase:
 
     @contextmanager
     def faults(self) -> Iterator[None]:
-        """Translate errors of SQLite into sentences for the owner."""
+        """Translate SQLite's errors into sentences for the owner."""
         try:
             yield
         except sqlite3.ProgrammingError:
             raise
-        except UnicodeDecodeError:  # a table's text, or SQLite's own message that quotes one
+        except UnicodeDecodeError:  # of a stored string, or of SQLite's message that quotes one
             raise self._damaged() from None
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            code, where = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF, f"{self.path}"
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
                 raise self._damaged() from None
             if code == sqlite3.SQLITE_BUSY:
-                raise BadInput(
-                    "file.busy", "another process is writing to it; try again when it is done", f"{self.path}"
-                ) from None
+                raise BadInput("file.busy", "another process is writing to it; try again later", where) from None
             if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-                raise BadInput(
-                    "file.unwritable", "cannot be opened for writing; check who owns it", f"{self.path}"
-                ) from None
+                raise BadInput("file.unwritable", "cannot be opened for writing; check its owner", where) from None
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
-            raise OSError(number, os.strerror(number), str(self.path)) from None
+            raise OSError(number, os.strerror(number), where) from None
 
 
 class Facts:
@@ -221,14 +217,14 @@ class Facts:
         self.set_fact(name, json_bytes(value))
 
     def check_stored(self, intact: bool, name: str) -> None:
-        """Refuse a value that this program did not store."""
+        """Reject a value that this program did not store."""
         require(intact, "file.damaged", f"the stored {name} is damaged; {self.advice}", f"{self.path}")
 
 
 def wipe(paths: Sequence[Path]) -> int:
     """Overwrite files with zeros on disk and delete them; return the bytes overwritten. Missing files are skipped.
 
-    Copies that a file system keeps elsewhere (snapshots, journals, worn flash cells) are out of a program's reach.
+    A program cannot reach copies that a file system keeps elsewhere (snapshots, journals, worn flash cells).
     """
     total = 0
     for path in paths:

@@ -1,8 +1,8 @@
 """Bounded reading of untrusted files: size, unpacking ratio, line length, and one sentence for every library error.
 
 Collections, mailboxes, browser databases and imports are opened through this module, `archives`, `arrow` and
-`untrusted_database`, so that a small file cannot cost much memory, disk or time, and a damaged one ends in a `BadInput`
-with the file and the place.
+`untrusted_database`. A small file therefore cannot cost much memory, disk or time, and a damaged one raises `BadInput` with
+the file and the place.
 
 Environment variables raise two limits for trusted files: QUORANK_UNPACKED_RATIO, unpacked bytes per packed byte (default
 100; 256 MiB are always allowed), and QUORANK_UNPACKED_BYTES, unpacked bytes in all (default 16 GiB).
@@ -23,12 +23,12 @@ from typing import IO, Any
 from quorank.errors import BadInput, brief, first_line, require
 
 RATIO_VARIABLE, BYTES_VARIABLE = "QUORANK_UNPACKED_RATIO", "QUORANK_UNPACKED_BYTES"
-FREE = 1 << 28  # unpacked bytes that every file is allowed
+FREE = 1 << 28  # unpacked bytes allowed for any file
 MOST_LINE = 1 << 24  # bytes of a line that is parsed at once, such as a JSON record
-MOST_RECORD = 1 << 22  # bytes of a CSV record; an unclosed quote would otherwise take in the rest of the file
-BLOCK = 1 << 20  # bytes that are unpacked at once
-_PIECE = 1 << 16  # packed bytes that are read at once
-_XZ_MEMORY = 1 << 28  # an xz file demands its own memory, up to 4 GiB
+MOST_RECORD = 1 << 22  # bytes of a CSV record, since an unclosed quote extends it to the end of the file
+BLOCK = 1 << 20  # bytes unpacked at once
+_PIECE = 1 << 16  # packed bytes read at once
+_XZ_MEMORY = 1 << 28  # bytes of memory for an xz file, which could demand 4 GiB
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,24 @@ def limits_from_environment() -> UnpackLimits:
 def translate_errors(where: object, expected: str) -> Iterator[None]:
     """Turn any library error over untrusted content into `BadInput("file.damaged")`; `expected` names the format.
 
-    Such a block holds library calls only, since a bug in it would pass for a damaged file.
+    The block holds library calls only, since a bug of ours would be reported as a damaged file.
     """
     try:
         yield
     except BadInput:
         raise
     except MemoryError:
-        sentence = f"needs more memory than there is to be read as {expected}"
+        sentence = f"needs more memory than available to be read as {expected}"
         raise BadInput("file.too-large", sentence, f"{where}") from None
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # gzip, bz2 and zipfile raise it for damage, without
+        if isinstance(error, OSError) and error.errno is not None:  # gzip, bz2 and zipfile raise it without for damage
             raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{where}") from None
         sentence = f"is not {expected} ({first_line(error)}); fetch it again"
         raise BadInput("file.damaged", sentence, f"{where}") from None
 
 
 def file_size(path: Path, expected: str = "expected a file") -> int:
-    """Return the size of a regular file; reject directories, and pipes and devices, which might never end."""
+    """Return the size of a regular file; reject directories, pipes and devices."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def file_size(path: Path, expected: str = "expected a file") -> int:
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
         why = getattr(error, "strerror", None) or first_line(error)
         raise BadInput("file.unreadable", f"cannot be read: {why}", f"{path}") from None
-    kind = "is a folder" if stat.S_ISDIR(status.st_mode) else "is no ordinary file"
+    kind = "is a folder" if stat.S_ISDIR(status.st_mode) else "is not a regular file"
     require(stat.S_ISREG(status.st_mode), "file.unreadable", f"{kind}; {expected}", f"{path}")
     return status.st_size
 
@@ -93,7 +93,7 @@ def file_size(path: Path, expected: str = "expected a file") -> int:
 
 
 class UnpackBudget:
-    """Counter of packed and unpacked bytes of one file, which enforces the ratio at every moment."""
+    """Counter of packed and unpacked bytes of one file, which enforces the limits while the file is read."""
 
     def __init__(self, where: object, limits: UnpackLimits | None = None) -> None:
         self.where, self.packed, self.unpacked = where, 0, 0
@@ -151,7 +151,7 @@ class _Unpacked:
 
     def read(self, most: int) -> bytes:
         while True:
-            if self._unpacker.eof:  # another packed stream, or zeros that fill up a block, may follow
+            if self._unpacker.eof:  # another packed stream or padding with zeros may follow
                 rest = self._unpacker.unused_data or self._piece()
                 while rest and not rest.strip(b"\0"):
                     rest = self._piece()
@@ -161,7 +161,7 @@ class _Unpacked:
             if not self._ahead and self._unpacker.needs_input:
                 self._ahead = self._piece()
                 if not self._ahead:
-                    raise EOFError("it is cut off: the data ends before its end mark")
+                    raise EOFError("it is cut off before its end mark")
             packed, self._ahead = self._ahead, b""
             content: bytes = self._unpacker.decompress(packed, most)
             if content:
@@ -272,7 +272,7 @@ def numbered_lines(
     with file, translate_errors(where, "a readable file"):
         for number, ended in enumerate(iter(lambda: file.readline(most + 2), b""), 1):
             line = ended.removesuffix(b"\n")
-            sentence = f"this line has more than the {most:,} bytes that are read"
+            sentence = f"this line has more than {most:,} bytes, the limit"
             require(len(line) <= most, "file.line-too-long", sentence, f"{where}, line {number}")
             yield number, line
 
@@ -302,7 +302,7 @@ def csv_records(path: Path, expected: str) -> Iterator[tuple[int, list[str]]]:
         try:
             record = next(reader, None)
         except csv.Error as error:
-            raise BadInput("csv.malformed", f"is no CSV record ({first_line(error)})", f"{path}:{first}") from None
+            raise BadInput("csv.malformed", f"is not a CSV record ({first_line(error)})", f"{path}:{first}") from None
         if record is None:
             return
         if record:  # not a blank line
@@ -316,7 +316,7 @@ def csv_records(path: Path, expected: str) -> Iterator[tuple[int, list[str]]]:
 def xml_events(file: IO[bytes], where: object, most: int = 1_000_000) -> Iterator[tuple[str, str, Any]]:
     """Yield ("start" or "end", name without namespace, element) for each of at most `most` elements of an XML file.
 
-    Document types are rejected: expanding entities and references to other files come from them. The text of an element
+    Document types are rejected, since they declare expanding entities and references to other files. The text of an element
     is complete at its end, after which its content is freed.
     """
     from defusedxml.ElementTree import iterparse
@@ -329,7 +329,7 @@ def xml_events(file: IO[bytes], where: object, most: int = 1_000_000) -> Iterato
         if element is None:
             return
         left -= event == "start"
-        require(left >= 0, "file.too-large", "has more elements than any such document", f"{where}")
+        require(left >= 0, "file.too-large", f"has more than {most:,} elements", f"{where}")
         yield event, element.tag.rpartition("}")[2], element
         if event == "end":
             element.clear()

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 MOST_SECONDS = 60.0  # time limit on all queries of a database
 _MOST_VALUE = 1 << 26  # bytes of a value or a row
-_STEPS = 20_000  # of SQLite's machine between two looks at the clock
+_STEPS = 20_000  # steps of SQLite's virtual machine between two checks of the time
 
 
 class UntrustedDatabase:
     """In-memory copy of an untrusted SQLite database with a time limit on all of its queries.
 
-    Views, triggers, virtual tables and functions of a schema could run forever or reach other files. Queries therefore go
-    to ordinary tables only, the schema may not call functions, and a clock interrupts long queries.
+    Views, triggers, virtual tables and functions of a schema could run forever or reach other files. Only ordinary tables
+    are therefore queried, the schema may not call functions, and a time limit interrupts long queries.
     """
 
     def __init__(self, copy: Path, seconds: float = MOST_SECONDS) -> None:
-        """Load a private copy of a database, in which SQLite may recover the log.
+        """Load a private copy of a database, into which SQLite may recover the log.
 
         Raises:
             sqlite3.Error: SQLite cannot read the copy.
@@ -53,7 +53,7 @@ class UntrustedDatabase:
             if time.monotonic() > self._end:
                 raise self.refusal(error) from None
             raise
-        except (ValueError, OverflowError, MemoryError) as error:  # names that are no text, as the module reads them
+        except (ValueError, OverflowError, MemoryError) as error:  # of the module, for names that are not UTF-8
             self.connection.close()
             raise sqlite3.DatabaseError(first_line(error)) from None
 
@@ -85,7 +85,7 @@ class UntrustedDatabase:
     def refusal(self, error: sqlite3.Error) -> BadInput:
         """Return the error for an exception of SQLite."""
         if time.monotonic() > self._end:
-            sentence = f"the database takes longer than {self._seconds:g} s to be read; use another, or a backup of it"
+            sentence = f"reading the database takes more than {self._seconds:g} s; use another, or a backup of it"
             return BadInput("file.too-slow", sentence)
         return damaged_database(error)
 

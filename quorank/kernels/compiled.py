@@ -1,10 +1,10 @@
 """Kernels: functions that Numba compiles at their first call, or that run as plain Python with the same bits.
 
-Compiled functions are cached on disk. Numba recompiles a function when its own file changes, but not when a function that
-it calls changes in another file; the cache folder is therefore named after a digest of all sources with kernels.
+Compiled functions are cached on disk. Numba recompiles a function when its file changes, but not when a function that it
+calls changes in another file; the cache directory is therefore named after a digest of all sources with kernels.
 
-Cached code runs with the rights of its reader, so a folder that others can write to is not used. Its substitute is a
-folder of the user below the system's temporary directory, or no cache at all.
+Cached code runs with the rights of its reader. A directory that other users can write to is therefore replaced by one below
+the system's temporary directory, or by no cache.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 import logging
 import os
 import shutil
@@ -41,7 +40,7 @@ _mode, _mutex = _Mode(), RLock()
 
 @contextmanager
 def interpreted(enabled: bool = True) -> Iterator[None]:
-    """Run kernels as plain Python in this thread: the same bits without loading Numba, a few hundred times slower."""
+    """Run the block's kernels as plain Python in this thread: equal bits without loading Numba, some 300 times slower."""
     import numpy as np
 
     before, _mode.interpreted = _mode.interpreted, enabled
@@ -80,12 +79,12 @@ class Kernel:
         """Type of this kernel for the kernels that call it."""
         return self.dispatcher._numba_type_
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _import_name, (self.__module__, self.__qualname__)
+    def __reduce__(self) -> str:
+        return str(self.__qualname__)
 
 
 class Intrinsic:
-    """Function with LLVM instructions of its own, or a choice by type, in compiled kernels; plain Python elsewhere."""
+    """Function that compiled kernels call as registered LLVM instructions or overloads; plain Python elsewhere."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -124,11 +123,6 @@ class Intrinsic:
         return self.define()
 
 
-def intrinsic(function: Callable[..., Any]) -> Intrinsic:
-    """Make a function an intrinsic, whose instructions or overload are registered next."""
-    return Intrinsic(function)
-
-
 def kernel(function: F) -> F:
     """Make a kernel of a function: compiled at its first call, without the interpreter lock, sums in their order.
 
@@ -145,17 +139,13 @@ def kernel(function: F) -> F:
 def fixed_memory_kernel(function: F) -> F:
     """Make a kernel without reference counts, for functions that allocate no array.
 
-    Counting the references of arrays in named tuples took half of the time of the client loop.
+    Counting the references of arrays in named tuples takes half of the time of the client loop.
     """
     return cast("F", Kernel(function, allocates=False))
 
 
-def _import_name(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)
-
-
 def cache_root() -> Path:
-    """Return QUORANK_CACHE, else the user's cache folder."""
+    """Return the directory QUORANK_CACHE, by default that of the operating system for a user's caches."""
     chosen = os.environ.get("QUORANK_CACHE")
     if not chosen:
         from platformdirs import user_cache_path
@@ -168,7 +158,7 @@ def cache_root() -> Path:
 
 @cache
 def cache_folder(chosen: str) -> Path | None:
-    """Return the folder of compiled functions, `chosen` or the usual one; None if none is safe to use."""
+    """Return the directory of compiled functions, `chosen` or the default; None if neither is safe to use."""
     sources = Path("compiled") / _digest()
     wanted = Path(chosen) if chosen else cache_root() / sources
     reason = unsafe_reason(wanted)
@@ -185,7 +175,7 @@ def cache_folder(chosen: str) -> Path | None:
 
 
 def unsafe_reason(folder: Path) -> str:
-    """Return why compiled code must not be cached in a folder, which is created; empty if it is safe."""
+    """Create a directory for compiled code; return why it must not be used, empty if it is safe."""
     try:
         _make_private(folder)
         for place in (folder.resolve(), *folder.resolve().parents):
@@ -206,13 +196,13 @@ def _make_private(folder: Path) -> None:
 
 
 def _foreign_access(status: os.stat_result) -> str:
-    """Return who else may replace files in a folder; empty if nobody may, as under the sticky bit."""
+    """Return why other users may replace files in a directory; empty if they may not, as under the sticky bit."""
     if not stat.S_ISDIR(status.st_mode):
         return "is no folder"
     if not hasattr(os, "geteuid"):
         return ""
     if status.st_uid not in (0, os.geteuid()):
-        return "belongs to somebody else"
+        return "belongs to another user"
     if status.st_mode & stat.S_ISVTX:
         return ""
     if status.st_mode & stat.S_IWOTH:
@@ -257,6 +247,6 @@ def _digest() -> str:
 
 
 def is_cold() -> bool:
-    """Return whether no kernel of these sources is compiled yet, so that the first run takes some seconds longer."""
+    """Return whether no kernel of these sources is cached yet, so that the first run takes some seconds longer."""
     folder = cache_folder(os.environ.get("NUMBA_CACHE_DIR", ""))
     return folder is None or not any(folder.rglob("*.nbi"))

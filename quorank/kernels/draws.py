@@ -1,8 +1,8 @@
 """Addressed random draws: each is a function of (seed, purpose, round, client, interaction, index).
 
 The generator is Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a keyed
-bijection of a 128-bit counter. The key comes from the seed and the purpose, the counter is the rest of the address,
-so a draw depends on nothing but where it stands: not on threads, on the order of clients, on a resume.
+bijection of a 128-bit counter. The key comes from the seed and the purpose, the counter is the rest of the address.
+A draw therefore depends on its address alone: not on threads, the order of clients or a resume.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Uint64s
-from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
+from quorank.kernels.compiled import Intrinsic, fixed_memory_kernel, interpreted
 
 _M0 = np.uint64(0xD2511F53)
 _M1 = np.uint64(0xCD9E8D57)
@@ -32,32 +32,32 @@ class Purpose(IntEnum):
     """Purpose of a draw. The numbers are part of a run's format: never reuse one."""
 
     QUERY = 1  # which query a client submits
-    RANKING = 2  # the Plackett-Luce list that it is shown
-    CLICK = 3  # what its user clicks
-    PARTICIPATION = 4  # who takes part in a round
-    INITIAL = 5  # the first parameters of a ranker
-    PERTURBATION_SEED = 6  # the seed that an evolution-strategies client draws and sends
-    PERTURBATION = 7  # the noise rebuilt from that seed
+    RANKING = 2  # Plackett-Luce lists
+    CLICK = 3  # clicks of users
+    PARTICIPATION = 4  # cohorts
+    INITIAL = 5  # initial parameters of a ranker
+    PERTURBATION_SEED = 6  # seed that an evolution-strategies client draws and sends
+    PERTURBATION = 7  # noise rebuilt from that seed
     RESPONSE = 8  # randomised response
-    QUANTISATION = 9  # the random rounding of an update to integers
+    QUANTISATION = 9  # random rounding of an update to integers
     NOISE = 10  # noise that protects a sum, drawn by the coordinator
     NOISE_SHARE = 11  # a client's share of that noise
     CANARY = 12  # canary clients of an audit
-    DROPOUT = 13  # who leaves in the middle of a round
-    ATTACK = 14  # what an attacker draws
-    PARTITION = 15  # how data are divided among clients
+    DROPOUT = 13  # clients that leave during a round
+    ATTACK = 14  # draws of attackers
+    PARTITION = 15  # division of data among clients
     DOCUMENTS = 16  # generated documents and queries
-    OBFUSCATION = 17  # which rows of a sketch a party really asks for, and what stands in the others
-    ANSWER = 18  # what perturbs the answer of a party
-    INSTANCES = 19  # which pairs become training instances of a party, and in which order
+    OBFUSCATION = 17  # sketch rows that a party really queries, and the values of the others
+    ANSWER = 18  # perturbation of a party's answer
+    INSTANCES = 19  # pairs that become training instances of a party, and their order
     HISTORY = 20  # generated browsing histories
-    CHOICE = 21  # which suggestion a person chooses
-    TRAFFIC = 22  # when people search
-    STUDY = 23  # who is in which arm, and repetitions of a simulated study
-    ARRIVAL = 24  # when clients come by themselves, and how often
-    DIRECTION = 60  # where the candidates of a dueling bandit lie
-    SPLITS = 61  # splits of trees that are drawn before anybody is asked
-    GROUP = 40  # which of a cohort's secure sums a client is in
+    CHOICE = 21  # suggestion that a person chooses
+    TRAFFIC = 22  # times of searches
+    STUDY = 23  # arms of clients, and repetitions of a simulated study
+    ARRIVAL = 24  # times at which clients come by themselves
+    DIRECTION = 60  # candidates of a dueling bandit
+    SPLITS = 61  # splits of trees, drawn before the first query
+    GROUP = 40  # a client's group among the secure sums of a cohort
 
 
 class Address(NamedTuple):
@@ -70,7 +70,7 @@ class Address(NamedTuple):
 
 @fixed_memory_kernel
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
-    """Philox-4x32-10: four 32-bit words (held in uint64) for a counter and a key."""
+    """Return the four 32-bit words (as uint64) of Philox-4x32-10 for a counter and a key."""
     c0, c1, c2, c3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
     k0, k1 = np.uint64(k0), np.uint64(k1)
     for _ in range(10):
@@ -84,7 +84,7 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
 
 @fixed_memory_kernel
 def uniform_pair(key: Uint64s, block: int, interaction: int, client: int, round_: int) -> Any:
-    """Draws 2·block and 2·block + 1 of an address: two numbers in [0, 1) with 53 random bits."""
+    """Return draws 2·block and 2·block + 1 of an address: two numbers in [0, 1) with 53 random bits."""
     w0, w1, w2, w3 = philox(block, interaction, client, round_, key[0], key[1])
     scale = 1.0 / 9007199254740992.0
     first = (np.float64(w0 >> _5) * 67108864.0 + np.float64(w1 >> _6)) * scale
@@ -95,9 +95,9 @@ def uniform_pair(key: Uint64s, block: int, interaction: int, client: int, round_
 BATCH = 16  # draws per call of `fill_batch`
 
 
-@intrinsic
+@Intrinsic
 def fill_batch(key: Uint64s, block: int, interaction: int, client: int, round_: int, out: Doubles) -> None:
-    """out[:BATCH] = draws 2·block, 2·block + 1, … of an address: the bits of `uniform_pair`, all of them at once."""
+    """Fill out[:BATCH] with draws 2·block, 2·block + 1, … of an address, bit for bit those of `uniform_pair`."""
     c0 = np.arange(block, block + BATCH // 2, dtype=np.uint64) & _LOW
     c1, c2, c3 = (np.full(BATCH // 2, value & 0xFFFFFFFF, dtype=np.uint64) for value in (interaction, client, round_))
     k0, k1 = key[0], key[1]
@@ -152,7 +152,7 @@ def _emit_uniforms(emit: Any, counter: list[Any], lanes: int) -> list[Any]:
 
 @fixed_memory_kernel
 def fill_uniform(key: Uint64s, interaction: int, client: int, round_: int, out: Doubles) -> None:
-    """The first len(out) uniform draws of an address."""
+    """Fill `out` with the first uniform draws of an address."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)
         out[i] = first
@@ -162,14 +162,14 @@ def fill_uniform(key: Uint64s, interaction: int, client: int, round_: int, out: 
 
 @fixed_memory_kernel
 def normal_pair(first: float, second: float) -> tuple[float, float]:
-    """Two standard normal numbers of two uniform ones (Box and Muller 1958)."""
+    """Return two standard normal numbers for two uniform ones (Box and Muller 1958)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - first))
     return radius * math.cos(2.0 * math.pi * second), radius * math.sin(2.0 * math.pi * second)
 
 
 @fixed_memory_kernel
 def fill_normal(key: Uint64s, interaction: int, client: int, round_: int, out: Doubles) -> None:
-    """The first len(out) standard normal draws of an address (Box-Muller on pairs)."""
+    """Fill `out` with the first standard normal draws of an address (Box-Muller on pairs)."""
     for i in range(0, len(out), 2):
         first, second = uniform_pair(key, i >> 1, interaction, client, round_)
         out[i], other = normal_pair(first, second)
@@ -178,22 +178,22 @@ def fill_normal(key: Uint64s, interaction: int, client: int, round_: int, out: D
 
 
 def key_of(seed: int, purpose: Purpose) -> Uint64s:
-    """The generator's key for one purpose of a run: distinct purposes share no stream."""
+    """Return the generator's key for one purpose of a run: distinct purposes share no stream."""
     require(0 <= seed < 2**64, "value.out-of-range", f"must be an integer from 0 to 2^64 − 1, got {seed}", "seed")
     return np.array(_key_words(seed, int(purpose)), dtype=np.uint64)
 
 
 @lru_cache(maxsize=256)
 def _key_words(seed: int, purpose: int) -> tuple[int, int]:
-    low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-    first, second, _, _ = philox_reference((purpose, 0x51554F52, 0x414E4B, 0), (low, high))
-    return first, second
+    with interpreted():
+        first, second, *_ = philox(purpose, 0x51554F52, 0x414E4B, 0, seed & 0xFFFFFFFF, seed >> 32)
+    return int(first), int(second)
 
 
 def uniforms(
     seed: int, purpose: Purpose, count: int, *, round_: int = 0, client: int = 0, interaction: int = 0
 ) -> Doubles:
-    """`count` uniform draws of one address, from Python."""
+    """Return the first `count` uniform draws of an address."""
     out = np.empty(count)
     fill_uniform(key_of(seed, purpose), interaction, client, round_, out)
     return out
@@ -202,18 +202,7 @@ def uniforms(
 def normals(
     seed: int, purpose: Purpose, count: int, *, round_: int = 0, client: int = 0, interaction: int = 0
 ) -> Doubles:
-    """`count` standard normal draws of one address, from Python."""
+    """Return the first `count` standard normal draws of an address."""
     out = np.empty(count)
     fill_normal(key_of(seed, purpose), interaction, client, round_, out)
     return out
-
-
-def philox_reference(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The same bijection in plain integers: for keys, and to check the compiled one."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & 0xFFFFFFFF, (p0 >> 32) ^ c3 ^ k1, p0 & 0xFFFFFFFF
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return c0, c1, c2, c3

@@ -51,7 +51,7 @@ def join(coarse: int, fine: int) -> float:
 
 @dataclass(eq=False)
 class ExactSum:
-    """A running sum of rows of `size` numbers."""
+    """Running sum of rows of `size` numbers."""
 
     size: int
     coarse: Integers = field(init=False, repr=False)
@@ -63,7 +63,7 @@ class ExactSum:
         self.fine = np.zeros(self.size, dtype=np.int64)
 
     def add(self, rows: Doubles, weights: Doubles, weighted: int, clients: Integers | None = None) -> None:
-        """Add rows (n, size), the first `weighted` columns times the row's weight; refuse numbers too large to be exact."""
+        """Add rows (n, size), the first `weighted` columns times the row's weight; reject numbers too large to be exact."""
         bad, reach = add_rows(rows, weights, weighted, self.coarse, self.fine)
         if bad >= 0:
             sender = f"client {clients[bad]}" if clients is not None else f"row {bad}"

@@ -88,7 +88,7 @@ def end_with_parent(parent: int) -> None:
     """Make the operating system kill this process when its parent ends (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # it ended before the kernel was told
+    if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
-from quorank.kernels.compiled import Kernel, fixed_memory_kernel, intrinsic, kernel
+from quorank.kernels.compiled import Intrinsic, Kernel, fixed_memory_kernel, kernel
 from quorank.kernels.draws import fill_uniform
 from quorank.learning.client_loop import Impression, Work, World, client_loop, play
 from quorank.learning.plackett_luce import Buffers, fast_exp, sample_list, scaled_denominators
@@ -168,7 +168,7 @@ class OwnRule(NamedTuple):
     clicked: ClickedList  # arrays of full length
 
 
-@intrinsic
+@Intrinsic
 def call_back(address: int) -> None:
     """Call a C function without arguments."""
     ctypes.CFUNCTYPE(None)(address)()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
-from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
+from quorank.kernels.compiled import Intrinsic, fixed_memory_kernel
 from quorank.kernels.draws import BATCH, Address, fill_batch
 from quorank.rankers.scoring import ask_for
 
@@ -269,7 +269,7 @@ def remains(shown: Integers, position: int, document: int) -> bool:
     return True
 
 
-@intrinsic
+@Intrinsic
 def as_double(bits: int) -> float:
     """The float64 of the lowest 64 bits of a number."""
     return float(_DOUBLE.unpack(_BITS.pack(bits & 0xFFFFFFFFFFFFFFFF))[0])
@@ -278,7 +278,7 @@ def as_double(bits: int) -> float:
 as_double.instructions("float64")(lambda emit: emit.builder.bitcast(emit.args[0], emit.ir.DoubleType()))
 
 
-@intrinsic
+@Intrinsic
 def as_bits(value: float) -> int:
     """The bits of a float64."""
     return int(_BITS.unpack(_DOUBLE.pack(value))[0])

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles
 
-NoRelevant = Literal["skip", "zero"]
-"""Treatment of a query without relevant documents in an offline mean: left out, or counted as 0."""
+NoRelevant = Literal["skip", "zero"]  # a query without relevant documents is left out of means, or counts as 0
 
 
 def gain(labels: npt.ArrayLike) -> Doubles:

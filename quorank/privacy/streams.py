@@ -19,7 +19,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.kernels import draws
 from quorank.kernels.arrays import Uint32s, Uint64s
-from quorank.kernels.compiled import intrinsic, kernel
+from quorank.kernels.compiled import Intrinsic, kernel
 from quorank.kernels.draws import Purpose
 
 Seed = int | bytes  # a simulation's seed, or a secret
@@ -90,7 +90,7 @@ def secret_pair(key: Uint32s, block: int, interaction: int, client: int, round_:
     return first, second
 
 
-@intrinsic
+@Intrinsic
 def uniform_pair(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
     """Return draws 2·block and 2·block + 1 of an address, from the generator that the key is of."""
     pair = secret_pair if key.dtype == np.uint32 else draws.uniform_pair
@@ -116,7 +116,7 @@ def seeded_words(key: Uint64s, block: int, interaction: int, client: int, round_
     return draws.philox(block, interaction, client, round_, key[0], key[1])
 
 
-@intrinsic
+@Intrinsic
 def words(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
     """Return four random 32-bit words (held in uint64) of an address, from the generator that the key is of."""
     drawn = secret_words if key.dtype == np.uint32 else seeded_words

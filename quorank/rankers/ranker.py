@@ -24,8 +24,7 @@ from quorank.parts import Numbers
 from quorank.rankers.scoring import SIGMOID
 
 Start = str | tuple[float, ...] | Numbers  # a file, parameters, or weights by the feature
-Scale = float | Literal["rule"]
-"""Factor of the start's scores, or "rule": derived from their spread (`starting.measured_scale`)."""
+Scale = float | Literal["rule"]  # factor of the start's scores, or "rule": derived from their spread
 MOST = 50_000  # numbers of a start: `run.toml` holds them all
 
 

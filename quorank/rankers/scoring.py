@@ -20,12 +20,12 @@ import numpy as np
 
 from quorank.data.ranking import LANES
 from quorank.kernels.arrays import Doubles, Floats, Integers
-from quorank.kernels.compiled import fixed_memory_kernel, intrinsic
+from quorank.kernels.compiled import Intrinsic, fixed_memory_kernel
 
 TOGETHER = 4  # dot products that `dot_lanes_together` makes at a time: x is loaded once for all of them
 
 
-@intrinsic
+@Intrinsic
 def dot_lanes(x: Floats, x_start: int, w: Floats, w_start: int, length: int) -> Any:
     """Σ x[x_start + j]·w[w_start + j] over `length` floats, a multiple of LANES: in LANES sums, added up pairwise."""
     left, right = x.reshape(-1)[x_start : x_start + length], w.reshape(-1)[w_start : w_start + length]
@@ -70,7 +70,7 @@ def _emit_dots(emit: Any, x: Any, rows: list[Any], count: Any) -> list[Any]:
     return sums
 
 
-@intrinsic
+@Intrinsic
 def ask_for(array: Any, at: int) -> None:
     """Prefetch the cache line of array.flat[at] into the second-level cache."""
 
@@ -87,7 +87,7 @@ def _emit_prefetch(emit: Any) -> Any:
     return emit.nothing()
 
 
-@intrinsic
+@Intrinsic
 def dot_lanes_together(
     x: Floats,
     x_start: int,
@@ -116,8 +116,7 @@ def _emit_dots_together(emit: Any) -> Any:
     return emit.nothing()
 
 
-SIGMOID = 1 << 16
-"""Added to the units of a hidden layer whose activation is the logistic function; more than any layer has units."""
+SIGMOID = 1 << 16  # added to the units of a logistic hidden layer; no layer has as many units
 
 
 @fixed_memory_kernel

@@ -25,8 +25,7 @@ from quorank.rankers import Linear, Ranker, scores
 from quorank.rankers.ranker import is_number
 from quorank.rankers.ranker_file import read_ranker
 
-SPREAD = 20.0
-"""By how much the best document of the middle list scores above its worst under "rule", at a temperature of 1."""
+SPREAD = 20.0  # score range of the median list under "rule", at temperature 1
 LISTED = 24  # largest number of names in an error
 SAMPLE = 10_000  # lists of the sample that are looked at, evenly spread over it
 

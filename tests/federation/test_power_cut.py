@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quorank.files.atomic import write_whole
-from quorank.files.npz import write_arrays
+from quorank.files.npz import archive_bytes
 from quorank.protocol.certificates import write_private
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def disk(monkeypatch):
 
 
 def checkpoint(path: Path) -> None:
-    write_arrays(path, {"theta": np.arange(5.0)}, durable=True)
+    write_whole(path, archive_bytes({"theta": np.arange(5.0)}), durable=True, private=True)
 
 
 def secret(path: Path) -> None:

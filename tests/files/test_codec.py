@@ -127,7 +127,7 @@ def test_a_missing_key_is_named() -> None:
     ("text", "sentence"),
     [
         ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
-        ('{"a": NaN}', "NaN is no number"),
+        ('{"a": NaN}', "NaN is not a JSON number"),
         ('{"a": 1e999}', "too large a number"),
         ('{"a": ' + "1" * 41 + "}", "a number of 41 digits"),
         ('{"a": ' + "[" * 40 + "]" * 40 + "}", "nested too deep"),

@@ -215,7 +215,7 @@ def test_bad_files_are_one_sentence(tmp_path: Path, text: str, words: str) -> No
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         read_study(tmp_path / "missing.toml")
-    with pytest.raises(BadInput, match="no ordinary file"):
+    with pytest.raises(BadInput, match="not a regular file"):
         read_study(tmp_path)
 
 

@@ -15,14 +15,10 @@ import numpy as np
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 from quorank.kernels.compiled import kernel
 
-HIGHEST_LABEL, HIGHEST_INDEX = 127, 65_535
-"""A feature array is as wide as its highest index, so that a mistyped one would ask for terabytes."""
+HIGHEST_LABEL, HIGHEST_INDEX = 127, 65_535  # rows are as wide as the highest index, which may be mistyped
+LABEL, NO_QUERY, EMPTY_QUERY, FEATURE, INDEX, VALUE, DUPLICATE = range(1, 8)  # faults of a line
 
-LABEL, NO_QUERY, EMPTY_QUERY, FEATURE, INDEX, VALUE, DUPLICATE = range(1, 8)
-"""Faults of a line."""
-
-ROWS, RUNS, HARD, BAD, WIDEST, NAMED = range(6)
-"""Places in `counts`."""
+ROWS, RUNS, HARD, BAD, WIDEST, NAMED = range(6)  # places in `counts`
 
 _TENS = np.array([float(f"1e{k}") for k in range(291)])
 _EXACT = 2**53

@@ -29,8 +29,7 @@ from quorank.errors import BadInput, brief, require
 from quorank.files.untrusted import RATIO_VARIABLE, limits_from_environment, line_blocks, open_bounded, packing_of
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 
-READER_VERSION = 2
-"""Part of every cache key: raise it when the same text is read differently."""
+READER_VERSION = 2  # part of every cache key: raise it when the same text is read differently
 
 _SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

@@ -29,9 +29,7 @@ _KINDS = (
     *(f"{kind} {part}" for kind in ("TF", "IDF", "TF-IDF", "length", "normalised TF") for part in _STATISTICS),
     *("cosine", "covered terms", "covered ratio", "characters", "terms", "query terms", "exact match", "match ratio"),
 )
-FEATURE_NAMES = (*(f"{kind} {stream}" for kind in _KINDS for stream in STREAMS), "slashes url")
-"""Names of the 103 features, in the order of the authors' list."""
-
+FEATURE_NAMES = (*(f"{kind} {stream}" for kind in _KINDS for stream in STREAMS), "slashes url")  # in the authors' order
 NEEDED = ("qid", "user_id", "timestamp")
 LETOR, METADATA = ("letor.txt", "letor.txt.gz"), ("metadata.csv", "metadata.csv.gz")
 _EXPECTED = "expected metadata.csv of AOL4FOLTR with the columns qid, user_id, timestamp, query"

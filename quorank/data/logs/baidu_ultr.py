@@ -22,11 +22,10 @@ from quorank.files.arrow import untrusted_batches
 from quorank.files.untrusted import file_size
 from quorank.kernels.arrays import Floats
 
-LEXICAL = (
+LEXICAL = (  # columns of later versions of the release
     "bm25", "title_bm25", "abstract_bm25", "tf_idf", "tf", "idf", "ql_jelinek_mercer_short", "ql_jelinek_mercer_long",
     "ql_dirichlet", "query_length", "document_length", "title_length", "abstract_length",
 )  # fmt: skip
-"""Columns of numbers about a document that later versions of the release have."""
 EMBEDDING = "query_document_embedding"
 NEEDED = ("query_id", "position", "click")
 TEXTS = ("query_md5", "url_md5")

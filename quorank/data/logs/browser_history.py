@@ -25,23 +25,18 @@ from quorank.files.untrusted_database import UntrustedDatabase, damaged_database
 
 FIREFOX_FILE, CHROMIUM_FILE, BOOKMARKS_FILE = "places.sqlite", "History", "Bookmarks"
 EXPECTED = "places.sqlite of a Firefox profile or History of a Chromium profile"
-VISIT_TYPES = (
+VISIT_TYPES = (  # in the order of Firefox's visit types 1 to 9
     "link", "typed", "bookmark", "embed", "redirect-permanent", "redirect-temporary", "download",
     "framed-link", "reload",
 )  # fmt: skip
-"""Ways to visit a page, in the order of Firefox's visit types 1 to 9."""
 FIREFOX_TABLES = {
     "moz_places": ("id", "url", "title", "hidden"),
     "moz_historyvisits": ("place_id", "visit_date", "visit_type"),
     "moz_bookmarks": ("type", "fk"),
 }
 CHROMIUM_TABLES = {"urls": ("id", "url", "title", "hidden"), "visits": ("url", "visit_time", "transition")}
-CHROMIUM_EPOCH = 11_644_473_600_000_000
-"""Microseconds from 1601, when Chromium's times begin, to 1970."""
-MOST_DATABASE = 1 << 31
-"""Bytes of a database, which is read in memory."""
-MOST_BOOKMARKS = 1 << 26
-"""Bytes of a file of bookmarks."""
+CHROMIUM_EPOCH = 11_644_473_600_000_000  # microseconds from 1601, when Chromium's times begin, to 1970
+MOST_DATABASE, MOST_BOOKMARKS = 1 << 31, 1 << 26  # bytes of a database, which is read in memory, and of bookmarks
 TRIES, WAIT = 5, 0.2  # copies of a file that is being written to, and seconds between two
 
 _DATABASE_MAGIC = b"SQLite format 3\0"
@@ -176,7 +171,7 @@ def _status(path: Path) -> list[tuple[int, int] | None]:
         except FileNotFoundError:
             found.append(None)
             continue
-        require(file.is_file(), "file.unreadable", f"{file.name} is no ordinary file; expected {EXPECTED}")
+        require(file.is_file(), "file.unreadable", f"{file.name} is not a regular file; expected {EXPECTED}")
         require(status.st_size <= MOST_DATABASE, "file.too-large", sentence)
         found.append((status.st_mtime_ns, status.st_size))
     return found

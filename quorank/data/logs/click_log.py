@@ -43,10 +43,8 @@ from quorank.kernels.arrays import Booleans, Floats, Int8s, Int32s, Integers
 Int16s = npt.NDArray[np.int16]
 FILE = "log.json"
 TEXTS = ("users", "searches", "queries", "documents")
-NOBODY = -1
-"""User of a search without a known user."""
-NO_TIME = int(np.iinfo(np.int64).min)
-"""Time of a search without a known time."""
+NOBODY = -1  # user of a search without a known user
+NO_TIME = int(np.iinfo(np.int64).min)  # time of a search without a known time
 MOST_FEATURES, HIGHEST_RANK, LONGEST_TEXT = 4096, 32_767, 65_536
 _TOGETHER = 512  # searches that are checked and written at once
 _KINDS = {"features": "f4", "clicks": "i1", "ranks": "i2", "offsets": "i8", "user": "i4", "time": "i8"}

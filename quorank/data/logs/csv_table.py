@@ -22,12 +22,10 @@ from quorank.files.atomic import atomically
 from quorank.files.untrusted import csv_records
 from quorank.kernels.arrays import Floats
 
-KEYS = ("user", "time", "search", "query", "document", "rank", "click")
-"""Columns that are not features, in the order in which they are written."""
+KEYS = ("user", "time", "search", "query", "document", "rank", "click")  # columns that are not features, as written
 NEEDED = ("search", "click")
 EXPECTED = "expected a CSV file with the columns search and click, and a column for each feature"
-Row = tuple[int, list[str]]
-"""Line number and fields of a record."""
+Row = tuple[int, list[str]]  # line number and fields of a record
 
 
 def csv_files(path: Path) -> list[Path]:

@@ -23,8 +23,7 @@ FORMATS = ("aol4foltr", "baidu-ultr", "ubi", "csv")
 _SECONDS = 5.0  # between two reports
 
 Report = Callable[[str], None]
-Skipped = Counter[str]
-"""Number of skipped searches or clicks by reason."""
+Skipped = Counter[str]  # number of skipped searches or clicks by reason
 
 
 def import_log(

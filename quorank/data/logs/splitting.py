@@ -18,8 +18,7 @@ from quorank.data.strings import select_strings
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Integers
 
-TEST_SHARE = 0.2
-"""Share of the searches, the last ones, that rankers are tested on; as in AOL4FOLTR's own experiment."""
+TEST_SHARE = 0.2  # share of the latest searches that are the test split, as in AOL4FOLTR's own experiment
 
 
 def log_collection(log: ClickLog, name: str, normalize: str, selection: UserSelection | None = None) -> Collection:

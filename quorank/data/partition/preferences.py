@@ -42,8 +42,7 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 
 SAMPLE = 4096  # relevant documents that the principal components are taken from, evenly spaced over the collection
-SWEEPS = 50
-"""Of the subspace iteration. Any space near the strongest components does; it need not have converged."""
+SWEEPS = 50  # of the subspace iteration, which need not converge: any space near the strongest components does
 
 
 @dataclass(frozen=True)
