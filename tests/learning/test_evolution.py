@@ -12,7 +12,7 @@ from lists import simulate
 from sampling import sampled
 
 from quorank.errors import BadInput
-from quorank.kernels.draws import Purpose, key_of, philox_reference, uniforms
+from quorank.kernels.draws import Purpose, key_of, philox, uniforms
 from quorank.learning import Evolution, Simulation
 from quorank.learning.client_loop import STATISTICS
 from quorank.learning.evolution import perturbation, rebuild
@@ -63,7 +63,7 @@ def test_a_perturbation_is_the_normal_stream_of_its_seed() -> None:
     """Box-Muller of Philox under the key (seed, PERTURBATION), so that any other server can rebuild it."""
     seed, expected = 0xDEADBEEF, []
     for block in range(3):
-        w = philox_reference((block, 0, 0, 0), (seed, int(Purpose.PERTURBATION)))
+        w = list(map(int, philox(block, 0, 0, 0, seed, int(Purpose.PERTURBATION))))
         u, v = ((w[0] >> 5) * 2**26 + (w[1] >> 6)) / 2**53, ((w[2] >> 5) * 2**26 + (w[3] >> 6)) / 2**53
         radius = math.sqrt(-2 * math.log(1 - u))
         expected += [radius * math.cos(2 * math.pi * v), radius * math.sin(2 * math.pi * v)]
@@ -76,7 +76,7 @@ def client_message(simulation, learner, theta, client, interactions, round_) -> 
     data, ranker, k = simulation.data, simulation.ranker, simulation.k
     tables = simulation.users.tables(simulation.grades, k)
     seed_key = tuple(int(word) for word in key_of(simulation.seed, Purpose.PERTURBATION_SEED))
-    seed = philox_reference((0, 0, client, round_), seed_key)[0]
+    seed = int(philox(0, 0, client, round_, *seed_key)[0])
     z, statistics, sent = z_of(seed, len(theta)), np.zeros(STATISTICS), []
     best = sum(1 / math.log2(rank + 1) for rank in range(1, k + 1))
     for side, sign in enumerate((1, -1)):
