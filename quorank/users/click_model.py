@@ -35,28 +35,45 @@ class ClickModel(ABC):
 
     @abstractmethod
     def tables(self, grades: int, k: int) -> ClickTables:
-        """Return the probabilities for data with `grades` grades of relevance and lists of k documents."""
+        """Return the probabilities of the model.
+
+        Args:
+            grades: Number of grades of relevance in the data.
+            k: Length of a list.
+
+        Raises:
+            BadInput: `click-model.no-preset` or `click-model.too-few-grades` if a label has no probability.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class ClickTables:
-    """P(click on rank r with label y) = examine[r] · click[y]; after a click the user leaves with stop[y].
+    """Probabilities of a user: P(click on rank r with label y) = examine[r]·click[y], and stop[y] to leave after it.
 
-    Where looking depends on the last click, `examine` is (k + 1, k): first the rank of that click from 1, or 0 for none.
-    Where clicking depends on the rank, `click` is (k, grades).
+    Args:
+        examine: (k,) P(examine) by rank from 0; (k + 1, k) if it depends on the rank of the last click, from 1, 0 for
+            none.
+        click: (grades,) P(click | examined) by label; (k, grades) if it depends on the rank.
+        stop: (grades,) P(leave | click) by label.
+
+    >>> Cascade("navigational").tables(grades=2, k=3)
+    ClickTables(examine=array([1., 1., 1.]), click=array([0.05, 0.95]), stop=array([0.2, 0.9]))
     """
 
-    examine: Doubles  # (k,) by rank from 0, or (k + 1, k)
-    click: Doubles  # (grades,) by label, or (k, grades)
-    stop: Doubles  # (grades,) by label
+    examine: Doubles
+    click: Doubles
+    stop: Doubles
 
 
 @dataclass(frozen=True)
 class LoggedClicks(ClickModel):
-    """Users of a log of clicks, replayed as they were; `partition.kind = "users"` says whose, and in which order.
+    """Users of a log of clicks, replayed as they were; `partition.kind = "users"` assigns and orders them.
 
     Nothing is drawn, so only a learner that takes any list can learn from them. On a list that is not in the log, as in an
     audit's simulation, they click the documents that were clicked in the log.
+
+    >>> LoggedClicks().tables(grades=2, k=3).click  # label 1: clicked in the log
+    array([0., 1.])
     """
 
     kind: ClassVar[str] = "logged"
@@ -97,9 +114,21 @@ CLICK, STOP = _table(_CLICK), _table(_STOP)
 
 
 def by_label(name: str, own: tuple[float, ...] | None, table: Table, scale: int, preset: str, grades: int) -> Doubles:
-    """Return the field's own probabilities, else those of a preset; one for each of the labels that the data has.
+    """Return the probabilities by label of a field, (at least `grades`,), or of a preset where the field is None.
 
-    Presets are published for scales of 2, 3 and 5 grades.
+    Args:
+        name: Name of the field, for errors.
+        own: Value of the field.
+        table: `CLICK` or `STOP`.
+        scale: Number of grades of the preset.
+        preset: Name of the preset.
+        grades: Number of grades of relevance in the data.
+
+    Raises:
+        BadInput: `click-model.no-preset` or `click-model.too-few-grades` if a label has no probability.
+
+    >>> by_label("click", None, CLICK, scale=3, preset="perfect", grades=3)
+    array([0. , 0.5, 1. ])
     """
     if own is None:
         missing = f"the preset {preset!r} is defined for 2, 3 or 5 grades, not for {scale}; give own tables"
@@ -111,21 +140,38 @@ def by_label(name: str, own: tuple[float, ...] | None, table: Table, scale: int,
 
 
 def check_range(name: str, values: tuple[float, ...] | None) -> None:
-    """Refuse probabilities outside 0 to 1."""
+    """Raise BadInput `value.out-of-range` unless the field `name` is None or all its values are within [0, 1]."""
     inside = values is None or all(0.0 <= v <= 1.0 for v in values)
     require(inside, "value.out-of-range", f"must lie between 0 and 1, got {values}", name)
 
 
 @dataclass(frozen=True)
 class Cascade(ClickModel):
-    """P(click | label), then P(stop | click, label). A preset gives both for 2, 3 or 5 grades; own tables override it."""
+    """Users who examine every rank from the top, click with P(click | r) and leave with P(stop | click, r).
+
+    r is the label of the document (thesis §2.2.1; Hofmann et al. 2013). `Cascade.preset(name, grades)` is the same part.
+
+    Args:
+        preset: Both probabilities by label: "perfect", "navigational", "informational", or "poison", which clicks what
+            is irrelevant.
+        grades: Number of grades of the preset; by default those of the data.
+        click: P(click = 1 | r), one per label, in place of the preset.
+        stop: P(stop = 1 | click = 1, r), one per label, in place of the preset.
+
+    Raises:
+        BadInput: `value.out-of-range` for a probability outside [0, 1]; `click-model.incomplete` for `click` without
+            `stop` or `stop` without `click`.
+
+    >>> Cascade(preset="informational").tables(grades=3, k=1).stop
+    array([0.1, 0.3, 0.5])
+    """
 
     kind: ClassVar[str] = "cascade"
 
-    preset: Preset = "perfect"  # who clicks: P(click) and P(stop) by label; "poison" clicks what is irrelevant
-    grades: Literal[2, 3, 5] | None = None  # of the preset; by default those of the data
-    click: tuple[float, ...] | None = None  # P(click = 1 | r), one per label
-    stop: tuple[float, ...] | None = None  # P(stop = 1 | click = 1, r), one per label
+    preset: Preset = "perfect"
+    grades: Literal[2, 3, 5] | None = None
+    click: tuple[float, ...] | None = None
+    stop: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_range("click", self.click)
@@ -134,7 +180,6 @@ class Cascade(ClickModel):
         require(together, "click-model.incomplete", "give click and stop together, or neither")
 
     def tables(self, grades: int, k: int) -> ClickTables:
-        """The tables for data with this many grades and lists of k."""
         scale = self.grades or grades
         click = by_label("click", self.click, CLICK, scale, self.preset, grades)
         return ClickTables(np.ones(k), click, by_label("stop", self.stop, STOP, scale, self.preset, grades))
@@ -154,30 +199,43 @@ Cascade.preset = _PresetByName()  # type: ignore[assignment]
 
 
 def stack_tables(tables: Sequence[ClickTables]) -> tuple[Doubles, Doubles, Doubles]:
-    """Return the tables of several models as `click_list` reads them, for the grades that all of them know.
+    """Return the tables of several models as `click_list` reads them, for the grades that all of them have.
 
-    examine (models, 1 or k + 1, k), click (models, 1 or k, grades), stop (models, grades).
+    Args:
+        tables: Probabilities of each model, for lists of the same length k.
+
+    Returns:
+        examine (models, 1 or k + 1, k), click (models, 1 or k, grades) and stop (models, grades).
+
+    >>> [array.shape for array in stack_tables([Cascade().tables(grades=2, k=10), Cascade().tables(grades=3, k=10)])]
+    [(2, 1, 10), (2, 1, 2), (2, 2)]
     """
     grades = min(table.click.shape[-1] for table in tables)
-    examine = [np.atleast_2d(table.examine) for table in tables]
-    click = [np.atleast_2d(table.click)[:, :grades] for table in tables]
+
+    def stacked(rows: list[Doubles]) -> Doubles:
+        """Repeat a single row where another model has several."""
+        return np.array(np.broadcast_arrays(*map(np.atleast_2d, rows)), dtype=np.float64)
+
+    examine, click = ([getattr(table, name) for table in tables] for name in ("examine", "click"))
     stop = np.array([table.stop[:grades] for table in tables], dtype=np.float64)
-    return _alike(examine), _alike(click), stop
-
-
-def _alike(tables: list[Doubles]) -> Doubles:
-    """Repeat the row of the tables that have one only, if another has several."""
-    rows = max(len(table) for table in tables)
-    return np.array([np.broadcast_to(table, (rows, table.shape[1])) for table in tables], dtype=np.float64)
+    return stacked(examine), stacked([each[..., :grades] for each in click]), stop
 
 
 class ClickArrays(NamedTuple):
-    """Click models and the labels of all documents, as compiled code reads them."""
+    """Click models and the labels of all documents, as compiled code reads them.
 
-    labels: Int8s  # (documents,)
-    examine: Doubles  # (click models, 1 or k + 1, k), see `stack_tables`
-    click: Doubles  # (click models, 1 or k, grades)
-    stop: Doubles  # (click models, grades)
+    Args:
+        labels: (documents,) label of each document.
+        examine: (models, 1 or k + 1, k) from `stack_tables`.
+        click: (models, 1 or k, grades) from `stack_tables`.
+        stop: (models, grades) from `stack_tables`.
+        key: Key of the draws, `key_of(seed, Purpose.CLICK)`.
+    """
+
+    labels: Int8s
+    examine: Doubles
+    click: Doubles
+    stop: Doubles
     key: Uint64s
 
 
@@ -192,7 +250,7 @@ def click_list(
     clicked: Booleans,
     draws: Doubles,
 ) -> int:
-    """Walk down a list by one click model, fill clicked[:k] and return the rank of the first click from 0, or −1.
+    """Simulate the clicks of one user on a list; `simulate_clicks` is the same for a single list.
 
     One uniform is drawn per position examined, and a second one, for leaving, only after a click.
 
@@ -203,8 +261,11 @@ def click_list(
         start: Row of the first candidate.
         shown: (k,) the list, as positions among the candidates.
         k: Length of the list.
-        clicked: (≥ k,) output.
+        clicked: (≥ k,) output: True where the user clicked.
         draws: (BATCH,) scratch.
+
+    Returns:
+        Rank of the first click from 0, or −1.
     """
     first = -1
     draw = 0
@@ -235,7 +296,25 @@ def click_list(
 def simulate_clicks(
     tables: ClickTables, labels: npt.ArrayLike, seed: int, *, round_: int = 0, client: int = 0, interaction: int = 0
 ) -> Booleans:
-    """Clicks on one shown list, given the labels from the top down: the same draws as in the simulator."""
+    """Simulate the clicks on one list, with the draws of the simulator for this address.
+
+    Args:
+        tables: Probabilities of the user.
+        labels: (shown,) labels of the list from the top down, at most k.
+        seed: Seed of the run.
+        round_: Round, from 0.
+        client: Number of the client.
+        interaction: Interaction of the client in the round, from 0.
+
+    Returns:
+        (shown,) True where the user clicked.
+
+    Raises:
+        BadInput: `click-model.list-too-long` or `click-model.label-out-of-range` if the tables do not cover the list.
+
+    >>> simulate_clicks(Cascade("perfect").tables(grades=2, k=3), [0, 1, 1], seed=1)
+    array([False,  True,  True])
+    """
     shown_labels = np.ascontiguousarray(labels, dtype=np.int8)
     k = len(shown_labels)
     longest = tables.examine.shape[-1]

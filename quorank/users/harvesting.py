@@ -1,14 +1,13 @@
-"""Propensities of ranks, harvested from a log: how many people look at each, from documents that changed their places.
+"""Propensities of ranks: P(examine) by rank, estimated from a log or given.
 
 Intervention harvesting (Agarwal, Zaitsev, Wang, Li, Najork and Joachims 2019, "Estimating position bias without intrusive
-interventions"): where a log shows the same document for the same query at rank r and at rank r + 1, its relevance is the
-same, so under position-based clicks, P(click) = p_r · relevance, the clicks there differ by the propensities alone. Over
-all such (query, document) pairs, shown n times at r and n' times at r + 1 with c and c' clicks,
+interventions"): if a log shows a document for the same query at rank r and at rank r + 1, its relevance is the same, so
+under position-based clicks, P(click) = p_r·relevance, only the propensities differ. Over all such (query, document) pairs,
+shown n times at r and n' times at r + 1 with c and c' clicks,
 
     p_(r+1) / p_r = Σ c'·n/(n + n') / Σ c·n'/(n + n'),
 
-since both sums have the same expectation but for the propensity; pairs that were shown often at both ranks weigh most. p_1
-is 1, since only ratios can be known or matter: the adjacent chain.
+since both sums have the same expectation but for the propensity. p_1 = 1, as only ratios matter (the adjacent chain).
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quorank.data.logs.records import SearchRecords
-from quorank.data.ranking import RankingData
-from quorank.data.strings import to_arrow
+from quorank.data.ranking import RankingData, to_arrow
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 
@@ -28,9 +26,24 @@ MOST_RANKS = 1000  # largest rank with a propensity
 
 
 def harvested_propensities(pairs: Integers, ranks: Integers, clicks: Int8s, least: int, most: int = 0) -> Doubles:
-    """Return p of ranks 1 to `least`, and of those up to `most` that can be estimated.
+    """Estimate the propensities of ranks 1 to `least`, and further ones up to `most` as far as possible.
 
-    pairs, ranks, clicks: (rows,) the (query, document) pair of each shown document, its rank and its click.
+    Args:
+        pairs: (rows,) number of the (query, document) pair of each shown document.
+        ranks: (rows,) its rank, from 1.
+        clicks: (rows,) 1 if it was clicked, else 0.
+        least: Number of ranks that are needed.
+        most: Number of ranks that are wanted.
+
+    Returns:
+        (ranks,) p_1 = 1, p_2, …
+
+    Raises:
+        BadInput: `propensities.not-identified` if a needed rank shares no clicked pair with the rank above.
+
+    >>> ranks, clicks = np.array([1, 1, 2, 2]), np.array([1, 1, 1, 0], dtype=np.int8)  # one pair: 2 of 2 clicks, 1 of 2
+    >>> harvested_propensities(np.zeros(4, dtype=np.int64), ranks, clicks, least=2)
+    array([1. , 0.5])
     """
     k = max(least, most)
     shown = (ranks >= 1) & (ranks <= k)
@@ -58,7 +71,15 @@ def harvested_propensities(pairs: Integers, ranks: Integers, clicks: Int8s, leas
 
 
 def shown_pairs(data: RankingData, records: SearchRecords) -> Integers:
-    """Return (rows,) a number for each (query, document) pair of a log; −1 − row where one of the two is not known."""
+    """Number the (query, document) pairs of a log.
+
+    Args:
+        data: Lists of the log, with `document_ids`.
+        records: Searches of the log, one per list.
+
+    Returns:
+        (rows,) number of the pair of each row; −1 − row where query or document is not known.
+    """
     documents = _codes(data.document_ids if data.document_ids is not None else [""] * data.n_rows)
     queries = np.repeat(_codes(records.queries), np.diff(data.offsets))
     unknown = (documents < 0) | (queries < 0)
@@ -67,7 +88,7 @@ def shown_pairs(data: RankingData, records: SearchRecords) -> Integers:
 
 
 def _codes(texts: Sequence[str]) -> Integers:
-    """A number for each text, the same for the same; −1 for an empty one."""
+    """Return a number for each distinct string; −1 for an empty one."""
     encoded = to_arrow(texts).dictionary_encode()
     found = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     empty = np.array([not text for text in encoded.dictionary.to_pylist()], dtype=np.bool_)
@@ -75,14 +96,26 @@ def _codes(texts: Sequence[str]) -> Integers:
 
 
 def deepest_rank(records: SearchRecords, least: int) -> int:
-    """Return the deepest rank of a log that propensities are needed for, at least `least`."""
+    """Return the deepest rank of a log for which propensities are needed, from `least` to `MOST_RANKS`."""
     return max(least, min(int(records.ranks.max(initial=0)), MOST_RANKS))
 
 
 def read_propensities(text: str, k: int, data: RankingData, records: SearchRecords) -> Doubles:
-    """Return p of ranks 1 to k at least: "harvest" from a log, "power=0.5" for (1/rank)^0.5, or numbers, as "1,0.6,0.4".
+    """Read the option of propensities.
 
-    A ranker may lift documents from below rank k, so harvested ones and a power reach as deep as the log shows.
+    A ranker may lift documents from below rank k, so "harvest" and a power reach as deep as the log shows.
+
+    Args:
+        text: "harvest" to estimate them from the log, "power=0.5" for (1/rank)^0.5, or numbers such as "1,0.6,0.4".
+        k: Number of ranks that are needed.
+        data: Lists of the log; their labels are clicks.
+        records: Searches of the log.
+
+    Returns:
+        (at least k,) propensities by rank.
+
+    Raises:
+        BadInput: `propensities.unknown`, `propensities.too-few`, `propensities.not-identified` or `value.out-of-range`.
     """
     deepest = deepest_rank(records, k)
     if text == HARVEST:

@@ -1,25 +1,8 @@
-"""Users whose looking depends on the rank: position-based, with trust bias, and the user browsing model.
-
-- Position-based: rank r is looked at with probability (1/r)^η, whichever documents stand above (thesis §4.5.1).
-- TrustPBM (Agarwal et al. 2019, "Addressing trust bias for unbiased learning-to-rank"),
-
-      P(click | d, rank k) = θ_k · (ε⁺_k · γ_d + ε⁻_k · (1 − γ_d))
-
-  A document at rank k is looked at with θ_k = (1/k)^η. With probability γ_d it is relevant, and then clicked with ε⁺_k; if
-  it is not, it is still clicked with ε⁻_k, the more often the higher it stands: people take what a search engine puts first
-  for relevant. Clicks on different ranks are independent.
-- User browsing (Dupret and Piwowarski 2008, "A user browsing model to predict search engine click data from past
-  observations"),
-
-      P(click at rank r | last click at rank r − d) = γ_{r,d} · α_y
-
-  Whether rank r is looked at depends on the rank and on the distance d to the last click above; without one, d is r. What
-  is looked at is clicked with α of its label. So a click makes those next to it likely to be read, and after many documents
-  without one people stop reading.
-"""
+"""Click models whose examination depends on the rank: position-based, trust bias and user browsing."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,39 +14,83 @@ from quorank.users.click_model import CLICK, ClickModel, ClickTables, Preset, by
 
 
 @dataclass(frozen=True)
-class PositionBased(ClickModel):
-    """P(click) = (1/rank)^η · P(click | label); nobody stops early. The label's part is a cascade preset's."""
+class ExaminedByRank(ClickModel):
+    """Base class of models with P(click) = P(examine)·P(click | label), whose users never stop early.
 
-    kind: ClassVar[str] = "position"
+    Args:
+        eta: Exponent η of P(examine), in [0, 100); 0 examines every rank.
+        preset: Cascade preset of P(click | label).
+        click: P(click = 1 | examined, label), one per label, in place of the preset.
 
-    eta: float = 1.0  # η: 0 looks at everything, 2 hardly past the first
-    preset: Preset = "perfect"  # who clicks: P(click) by label
-    click: tuple[float, ...] | None = None  # P(click = 1 | examined, r), one per label
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
+    """
+
+    eta: float = 1.0
+    preset: Preset = "perfect"
+    click: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         require_range("eta", self.eta, least=0.0, below=100.0)
         check_range("click", self.click)
 
+    @abstractmethod
+    def examination(self, k: int) -> Doubles:
+        """Return P(examine) of lists of k, as `ClickTables.examine`."""
+
     def tables(self, grades: int, k: int) -> ClickTables:
         click = by_label("click", self.click, CLICK, grades, self.preset, grades)
-        return ClickTables((1.0 / np.arange(1, k + 1)) ** self.eta, click, np.zeros(len(click)))
+        return ClickTables(self.examination(k), click, np.zeros(len(click)))
+
+
+@dataclass(frozen=True)
+class PositionBased(ExaminedByRank):
+    """Users who examine rank r with probability (1/r)^η, whichever documents stand above (thesis §4.5.1).
+
+    Args:
+        eta: Exponent η in [0, 100): 0 examines every rank, 2 hardly any below the first.
+        preset: Cascade preset of P(click | label).
+        click: P(click = 1 | examined, label), one per label, in place of the preset.
+
+    >>> PositionBased(eta=1.0).tables(grades=2, k=4).examine.round(3)
+    array([1.   , 0.5  , 0.333, 0.25 ])
+    """
+
+    kind: ClassVar[str] = "position"
+
+    def examination(self, k: int) -> Doubles:
+        return np.asarray((1.0 / np.arange(1, k + 1)) ** self.eta)
 
 
 @dataclass(frozen=True)
 class TrustBias(ClickModel):
-    """Position-based looking, and clicks on documents that are not relevant where they stand high.
+    """Users who trust the ranking: P(click | d, rank k) = θ_k·(ε⁺_k·γ_d + ε⁻_k·(1 − γ_d)).
 
-    By default ε⁺_k = 1 − (min(k, 20) + 1)/100 and ε⁻_k = 0.65/min(k, 10), after the simulations of Vardasbi, Oosterhuis
-    and de Rijke (2020), and γ rises evenly from 0 for label 0 to 1 for the highest label. Of own ε the last holds for
-    all ranks below.
+    Agarwal et al. 2019, "Addressing trust bias for unbiased learning-to-rank". A document at rank k is examined with
+    θ_k = (1/k)^η. With probability γ_d it is relevant, and then clicked with ε⁺_k; else it is clicked with ε⁻_k, the
+    more often the higher it stands. Clicks on different ranks are independent. The defaults of ε are those of the
+    simulations of Vardasbi, Oosterhuis and de Rijke (2020).
+
+    Args:
+        eta: η of θ_k, in [0, 100).
+        relevance: γ, one per label; by default evenly from 0 for label 0 to 1 for the highest.
+        epsilon_plus: ε⁺_k by rank from 1, the last for all ranks below; by default 1 − (min(k, 20) + 1)/100.
+        epsilon_minus: ε⁻_k by rank from 1, the last for all ranks below; by default 0.65/min(k, 10).
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range or empty.
+
+    >>> TrustBias().tables(grades=2, k=2).click  # rank 1: 0.65/1 and 1 − 2/100
+    array([[0.65 , 0.98 ],
+           [0.325, 0.97 ]])
     """
 
     kind: ClassVar[str] = "trust-bias"
 
-    eta: float = 1.0  # η of θ_k
-    relevance: tuple[float, ...] | None = None  # γ, one per label
-    epsilon_plus: tuple[float, ...] | None = None  # ε⁺_k by rank from 1
-    epsilon_minus: tuple[float, ...] | None = None  # ε⁻_k by rank from 1
+    eta: float = 1.0
+    relevance: tuple[float, ...] | None = None
+    epsilon_plus: tuple[float, ...] | None = None
+    epsilon_minus: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         require_range("eta", self.eta, least=0.0, below=100.0)
@@ -102,33 +129,45 @@ GAMMA: tuple[tuple[float, ...], ...] = (
     (1.0, 1.0, 0.95, 0.68, 0.40, 0.29, 0.19, 0.12, 0.41),
     (1.0, 1.0, 1.0, 0.96, 0.52, 0.36, 0.27, 0.18, 0.12, 0.43),
 )
-"""γ_{r,d} by rank r from 1 and distance d from 1, with which simulations of unbiased learning to rank are made: the table
-and the indices of `UserBrowsingModel` in the ULTRA toolbox (github.com/ULTR-Community/ULTRA, `ultra/utils/click_models.py`
-and `example/ClickModel/ubm_0.1_1_4_1.0.json`). The last value of a row is that of a list without a click so far, d = r."""
+"""γ_{r,d} by rank r and distance d from 1; the last value of a row is that of a list without a click so far, d = r.
+
+Table and indices of `UserBrowsingModel` in the ULTRA toolbox (github.com/ULTR-Community/ULTRA,
+`ultra/utils/click_models.py` and `example/ClickModel/ubm_0.1_1_4_1.0.json`)."""
 
 
 @dataclass(frozen=True)
-class UserBrowsing(ClickModel):
-    """P(click) = γ_{r,d}^η · P(click | label); nobody stops. The label's part α is a cascade preset's, or `click`."""
+class UserBrowsing(ExaminedByRank):
+    """Users who read on near their last click: P(click at rank r | last click at rank r − d) = γ_{r,d}^η·α_y.
+
+    Dupret and Piwowarski 2008, "A user browsing model to predict search engine click data from past observations".
+    α_y is P(click | label). Without a click above, d = r. A click makes the next documents likely to be examined, and
+    after many documents without one users stop examining.
+
+    Args:
+        eta: Exponent η in [0, 100): 0 examines every rank, 1 is the published model, more examines fewer.
+        preset: Cascade preset of α.
+        click: α, one per label, in place of the preset.
+
+    >>> UserBrowsing().tables(grades=2, k=3).examine[0]  # no click so far: γ_{1,1}, γ_{2,2}, γ_{3,3}
+    array([1.  , 1.  , 0.95])
+    """
 
     kind: ClassVar[str] = "user-browsing"
 
-    eta: float = 1.0  # η: 0 looks at everything, 1 as published, more looks less far
-    preset: Preset = "perfect"  # who clicks: P(click) by label
-    click: tuple[float, ...] | None = None  # α, one per label
-
-    def __post_init__(self) -> None:
-        require_range("eta", self.eta, least=0.0, below=100.0)
-        check_range("click", self.click)
-
-    def tables(self, grades: int, k: int) -> ClickTables:
-        click = by_label("click", self.click, CLICK, grades, self.preset, grades)
-        examine = np.array([[gamma(rank, last) ** self.eta for rank in range(1, k + 1)] for last in range(k + 1)])
-        return ClickTables(examine, click, np.zeros(len(click)))
+    def examination(self, k: int) -> Doubles:
+        return np.array([[gamma(rank, last) ** self.eta for rank in range(1, k + 1)] for last in range(k + 1)])
 
 
 def gamma(rank: int, last: int) -> float:
-    """γ at a rank after a last click at rank `last`, 0 for none; ranks and distances past the table are its last ones."""
+    """Return γ_{r,d}; a rank or distance beyond the table counts as its last one.
+
+    Args:
+        rank: r, from 1.
+        last: r − d, the rank of the last click; 0 for none.
+
+    >>> gamma(rank=3, last=1)  # d = 2
+    0.62
+    """
     row = GAMMA[min(rank, len(GAMMA)) - 1]
     if last == 0 or len(row) == 1:
         return row[-1]
