@@ -165,7 +165,7 @@ def intents(data: bytes) -> None:
     """The table of labels per intent."""
     folder = _folds(scratch())
     (folder / "intent_labels.tsv").write_bytes(data)
-    read_intents(folder, "none").complete()
+    read_intents(folder).complete()
 
 
 @target("library", "json")

@@ -10,6 +10,7 @@ from quorank.data.logs.click_log import LogWriter, open_log, read_time, write_ti
 from quorank.data.logs.generated import generated_log
 from quorank.data.logs.importing import export_log, import_log
 from quorank.data.logs.splitting import log_collection
+from quorank.data.normalisation import normalize_queries
 
 _CSV = (
     b"search",
@@ -95,7 +96,7 @@ def log_columns(data: bytes) -> None:
     path = folder / (name.decode("ascii", "replace").replace("/", "") or "log.json")
     if len(path.name) < 100 and "\0" not in path.name and path.name not in (".", ".."):
         path.write_bytes(content)
-    log_collection(open_log(folder), "log", "query")
+    log_collection(open_log(folder), "log").changed(normalize_queries)
 
 
 @target("log-time", words=(b"T", b"Z", b"+01:00", b"-", b".", b"W01", b"1e5"))

@@ -10,14 +10,14 @@ are therefore made from the intents.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from quorank.data.cache import load_letor
 from quorank.data.layout import FOLDS
+from quorank.data.letor.reader import read_letor
 from quorank.data.ranking import Collection, RankingData, join_parts, rows_of_lists
 from quorank.errors import BadInput, brief, printable, require, require_range
 from quorank.files.untrusted import read_bounded
@@ -59,14 +59,14 @@ class IntentCollection(Collection):
 
 
 def intent_collection(
-    folder: Path, fold: int | None = None, normalize: Literal["query", "none"] = "query"
+    folder: Path, fold: int | None = None, read: Callable[[Path], RankingData] = read_letor
 ) -> IntentCollection:
     """Read the queries of a folder that have a relevant document for each of the four intents.
 
     Without a fold, rankers are tested on the training queries, as the thesis does; with one, they train on three parts
     and are tested on another as in `quorank.data.layout`.
     """
-    intents = read_intents(folder, normalize).complete()
+    intents = read_intents(folder, read).complete()
     sentence = f"has no query with a relevant document for each of {INTENTS} intents"
     require(intents.data.n_queries, "intents.no-queries", sentence, f"{folder}")
     train = test = intents
@@ -81,11 +81,10 @@ def intent_collection(
     )
 
 
-def read_intents(folder: Path, normalize: Literal["query", "none"] = "query") -> Intents:
+def read_intents(folder: Path, read: Callable[[Path], RankingData] = read_letor) -> Intents:
     """Read all queries of a folder with their first four intents; BadInput names the file and the line."""
-    folder = Path(folder)
     require(folder.is_dir(), "file.missing", f"is no folder; expected one with {_EXPECTED}", f"{folder}")
-    parts = [load_letor(_find(folder, f"fold{fold}.txt"), normalize) for fold in range(1, FOLDS + 1)]
+    parts = [read(_find(folder, f"fold{fold}.txt")) for fold in range(1, FOLDS + 1)]
     data = join_parts(parts)
     fold = np.repeat(np.arange(1, FOLDS + 1), [part.n_queries for part in parts]).astype(np.int64)
     sentence = "has fold files without document ids; expected a comment `#docid = …` behind each row"

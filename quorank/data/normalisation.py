@@ -58,12 +58,19 @@ class Normalisation(ABC):
         """Return features (rows, n) scaled by the constants, if there are any."""
         return features
 
+    def applied(self, data: RankingData) -> RankingData:
+        """Return data with normalised features; unknown constants leave them raw."""
+        return data.with_features(self.scaled(data.features)) if self.low else data
+
 
 @dataclass(frozen=True)
 class WithinQuery(Normalisation):
     """Minimum and maximum of each query's own list; a feature that is constant in it becomes 0."""
 
     kind: ClassVar[str] = "query"
+
+    def applied(self, data: RankingData) -> RankingData:
+        return normalize_queries(data)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Ranking data in columns: features and labels of the candidate documents of each query; collections of such data."""
+"""Ranking data in columns: features, labels and ids of the candidate documents of each query; collections of such data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.data.logs.records import LoggedSplits
-from quorank.data.strings import concatenate_strings, select_strings
 from quorank.errors import BadInput, require
-from quorank.kernels.arrays import Floats, Int8s, Integers
+from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 
 LANES = 8  # float32 of a vector; rows are padded with zeros to a multiple, so that kernels read whole vectors
 
@@ -370,3 +369,57 @@ def _describe_split(data: RankingData) -> dict[str, Any]:
         "constant_features": (np.flatnonzero(constant) + 1).tolist(),
         "document_ids": data.document_ids is not None,
     }
+
+
+# ------------------------------------------------------------ ids
+
+
+class Strings(Sequence[str]):
+    """Strings in one Arrow array, such as document ids; each access makes one Python string."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return Strings(self.array[place])
+        return self.array[int(place)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), 4096):
+            yield from self.array[start : start + 4096].to_pylist()
+
+
+def strings_from_bytes(data: Bytes, offsets: Integers) -> Strings:
+    """Return the UTF-8 strings data[offsets[i] : offsets[i + 1]]; raise UnicodeDecodeError for other bytes."""
+    import pyarrow as pa
+
+    array = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        bytes(data).decode("utf-8")
+        raise
+    return Strings(array)
+
+
+def to_arrow(strings: Sequence[str]) -> Any:
+    """Return strings as an Arrow array."""
+    import pyarrow as pa
+
+    return strings.array if isinstance(strings, Strings) else pa.array(list(strings), type=pa.large_string())
+
+
+def select_strings(strings: Sequence[str], rows: Integers) -> Strings:
+    """Return the strings of these rows, in their order."""
+    return Strings(to_arrow(strings).take(rows))
+
+
+def concatenate_strings(parts: Sequence[Sequence[str]]) -> Strings:
+    """Return the strings of all parts in order."""
+    import pyarrow as pa
+
+    return Strings(pa.concat_arrays([to_arrow(part) for part in parts]))

@@ -12,9 +12,10 @@ import pytest
 from damaged_files import mutations, refusals
 from refusals import refused
 
-from quorank.data import cache
-from quorank.data.cache import load_letor
+from quorank.data import source
 from quorank.data.letor.reader import read_letor
+from quorank.data.normalisation import RawFeatures
+from quorank.data.source import load_letor
 from quorank.files import untrusted as foreign
 
 TEXT = (
@@ -40,7 +41,7 @@ def test_damaged_copies_are_read_or_refused(tmp_path: Path) -> None:
 def test_a_packed_file_cannot_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "FREE", 1 << 20)
     path = write(tmp_path / "train.txt.gz", gzip.compress(b"0 qid:1 1:0.5\n" * 400_000))
-    for read in (read_letor, lambda path: load_letor(path, "none")):
+    for read in (read_letor, lambda path: load_letor(path, RawFeatures())):
         with refused("file.too-large", f"{path}"):
             read(path)
     monkeypatch.setenv("QUORANK_UNPACKED_RATIO", "1000")
@@ -63,13 +64,13 @@ def test_a_line_has_an_end(tmp_path: Path) -> None:
 def test_a_cache_with_the_right_name_and_wrong_content_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_RECENT", 0)
+    monkeypatch.setattr(source, "RECENT", 0)
     path = write(tmp_path / "train.txt", TEXT)
-    load_letor(path, "none")
+    load_letor(path, RawFeatures())
     (file,) = Path(os.environ["QUORANK_CACHE"]).glob("*.arrow")
     table = pa.ipc.open_file(file).read_all()
     sound = dict(zip(table.column_names, (column.chunk(0) for column in table.columns), strict=True))
-    wide = {b"quorank": str(cache.FORMAT_VERSION).encode(), b"n_features": b"4000"}
+    wide = {b"quorank": str(source.CACHE_VERSION).encode(), b"n_features": b"4000"}
     doubles = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(3 * 48)), 48)
     forged = [
         (sound, wide),
@@ -83,5 +84,5 @@ def test_a_cache_with_the_right_name_and_wrong_content_is_replaced(
         batch = pa.record_batch(columns, metadata=metadata)
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        data = load_letor(path, "none")
+        data = load_letor(path, RawFeatures())
         assert data.n_features == 46 and data.labels.tolist() == [2, 0, 1]

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from quorank.data.intents import intent_collection, read_intents
+from quorank.data.letor.reader import read_letor
+from quorank.data.normalisation import normalize_queries
 from quorank.errors import BadInput
 
 HEADER = "fold\tqid\tdocid\tgraded\ti0\ti1\ti2\ti3\ti4"
@@ -46,7 +48,7 @@ def change(folder: Path, line: int, new: str | None) -> None:
 
 
 def test_what_is_read(folder) -> None:
-    found = read_intents(folder, normalize="none")
+    found = read_intents(folder)
     assert list(found.data.query_ids) == ["q1", "q2", "extra", "q3", "q4", "q5"]
     assert found.fold.tolist() == [1, 2, 2, 3, 4, 5]
     assert found.data.offsets.tolist() == [0, 4, 8, 11, 15, 19, 23]
@@ -64,13 +66,13 @@ def test_the_order_of_the_table_does_not_matter_and_it_may_be_gzipped(folder) ->
     table.unlink()
     with gzip.open(folder / "intent_labels.tsv.gz", "wt") as file:
         file.write("\r\n".join([header, *reversed(lines), ""]))
-    found = read_intents(folder)
+    found = read_intents(folder, lambda path: normalize_queries(read_letor(path)))
     assert np.array_equal(found.labels, expected)
     assert found.data.features[:4].tolist() == [[0, np.float32(d / 3)] for d in range(4)], "normalised within queries"
 
 
 def test_complete_queries_have_a_relevant_document_for_every_intent(folder) -> None:
-    found = read_intents(folder, normalize="none").complete()
+    found = read_intents(folder).complete()
     assert list(found.data.query_ids) == ["q1", "q2", "q3", "q4", "q5"]
     assert found.data.offsets.tolist() == [0, 4, 8, 12, 16, 20] and found.fold.tolist() == [1, 2, 3, 4, 5]
     assert found.data.features[:, 0].tolist() == [f for f in range(1, 6) for _ in range(4)]

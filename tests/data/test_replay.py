@@ -73,7 +73,7 @@ def test_arrival_is_that_of_a_queue(moments: list[list[int]], batch: int, togeth
 
 def test_the_busiest_users_are_taken_and_the_future_is_for_testing() -> None:
     log = generated_log("clicks", 500, 2)
-    collection = log_collection(log, "x", "none", UserSelection(4, 2))
+    collection = log_collection(log, "x", UserSelection(4, 2))
     assert collection.log is not None
     train, test = collection.log.train, collection.log.test
     assert train.time.max() <= test.time.min()
@@ -90,19 +90,19 @@ def test_the_busiest_users_are_taken_and_the_future_is_for_testing() -> None:
         mine = np.concatenate([np.arange(collection.train.offsets[q], collection.train.offsets[q + 1]) for q in own])
         assert np.array_equal(collection.train.padded[mine], log.features[rows])
     with refused("log.too-few-users", "x"):
-        log_collection(log, "x", "none", UserSelection(400))
+        log_collection(log, "x", UserSelection(400))
     with refused("log.unknown-user", "x"):
-        log_collection(log, "x", "none", UserSelection(2, without=("nobody",)))
-    whole = log_collection(log, "x", "none")
+        log_collection(log, "x", UserSelection(2, without=("nobody",)))
+    whole = log_collection(log, "x")
     assert np.array_equal(whole.train.padded, log.features[:4000]) and whole.test.n_queries == 100
 
 
 def test_users_that_are_left_out_are_not_there() -> None:
     log = generated_log("clicks", 500, 2)
-    chosen = log_collection(log, "x", "none", UserSelection(3))
+    chosen = log_collection(log, "x", UserSelection(3))
     assert chosen.log is not None
     busiest = chosen.log.train.users[int(np.argmax(np.bincount(chosen.log.train.user)))]
-    without = log_collection(log, "x", "none", UserSelection(3, without=(busiest,)))
+    without = log_collection(log, "x", UserSelection(3, without=(busiest,)))
     assert without.log is not None and busiest not in without.log.train.users
 
 

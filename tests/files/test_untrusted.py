@@ -284,7 +284,6 @@ GUARDED = {
 }  # fmt: skip
 READERS = ("data", "text", "tuning", "silos", "search/sources")
 OURS = {
-    "data/cache.py": {"json.loads"},  # the record beside the data, which is not believed
     "data/library.py": {"json.loads"},  # the registry of imported names
     "data/letor/writer.py": {"gzip.GzipFile"},  # writes
     "tuning/studies/study.py": {"csv.reader"},  # of lines that the gate opened

@@ -102,7 +102,7 @@ def test_behind_the_last_rank_nothing_counts() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_rankers_that_were_not_shown_are_judged_as_if_they_had_been(seed: int) -> None:
     """The true value of two rankers on a generated log lies within four standard errors of each estimate."""
-    collection = log_collection(generated_log("clicks", 4000, seed), "x", "none")
+    collection = log_collection(generated_log("clicks", 4000, seed), "x")
     assert collection.log is not None
     data = collection.train
     found = LoggedClickEvaluator(data, collection.log.train, true_propensities(10), clip=0.0)

@@ -29,7 +29,7 @@ def test_propensities_are_exact_where_clicks_are_as_expected() -> None:
 
 
 def test_propensities_of_a_generated_log_are_found() -> None:
-    collection = log_collection(generated_log("clicks", 6000, 3), "x", "none")
+    collection = log_collection(generated_log("clicks", 6000, 3), "x")
     assert collection.log is not None
     found = read_propensities("harvest", 6, collection.train, collection.log.train)
     assert len(found) == 10  # as deep as the log: a ranker may lift what stood there
@@ -43,7 +43,7 @@ def test_what_a_log_does_not_tell_is_refused() -> None:
     never = np.array([0, 1]), np.array([1, 2]), np.array([1, 1], dtype=np.int8)
     with refused("propensities.not-identified"):
         harvested_propensities(*never, 2)
-    collection = log_collection(generated_log("aol", 20, 1), "x", "none")
+    collection = log_collection(generated_log("aol", 20, 1), "x")
     assert collection.log is not None
     records = collection.log.train
     assert (shown_pairs(collection.train, records) < 0).sum() == 19 * 16  # only what was clicked has a name

@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.data.ranking import RankingData, stride_of
-from quorank.data.strings import Strings, select_strings, strings_from_bytes
+from quorank.data.ranking import RankingData, Strings, select_strings, stride_of, strings_from_bytes
 from quorank.errors import BadInput, brief, require
 from quorank.files.untrusted import RATIO_VARIABLE, limits_from_environment, line_blocks, open_bounded, packing_of
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers

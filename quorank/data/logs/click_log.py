@@ -31,8 +31,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.ranking import pad, stride_of
-from quorank.data.strings import Strings, strings_from_bytes
+from quorank.data.ranking import Strings, pad, stride_of, strings_from_bytes
 from quorank.errors import BadInput, brief, require
 from quorank.files.atomic import ProcessLock
 from quorank.files.codec import Length, Range

@@ -12,16 +12,14 @@ import numpy as np
 from quorank.data.logs.click_log import NOBODY, ClickLog
 from quorank.data.logs.generated import LOG_SHAPES, generated_log
 from quorank.data.logs.records import LoggedSplits, SearchRecords, UserSelection
-from quorank.data.normalisation import normalize_queries
-from quorank.data.ranking import Collection, RankingData, rows_of_lists
-from quorank.data.strings import select_strings
+from quorank.data.ranking import Collection, RankingData, rows_of_lists, select_strings
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Integers
 
 TEST_SHARE = 0.2  # share of the latest searches that are the test split, as in AOL4FOLTR's own experiment
 
 
-def log_collection(log: ClickLog, name: str, normalize: str, selection: UserSelection | None = None) -> Collection:
+def log_collection(log: ClickLog, name: str, selection: UserSelection | None = None) -> Collection:
     """Return the searches of a log, or of some of its users, as a collection whose labels are clicks."""
     order = log.in_order()
     cut = log.n_searches - max(1, round(TEST_SHARE * log.n_searches))
@@ -38,7 +36,7 @@ def log_collection(log: ClickLog, name: str, normalize: str, selection: UserSele
         train = train[np.argsort(number[log.user[train]], kind="stable")]
         sentence = "none of the chosen users searches in the last fifth of the log; take more users"
         require(len(test), "log.no-test", sentence, name)
-    found = [_split(log, part, number, users, normalize, name) for part in (train, test)]
+    found = [_split(log, part, number, users, name) for part in (train, test)]
     return Collection(name, found[0][0], found[1][0], log=LoggedSplits(found[0][1], found[1][1]))
 
 
@@ -63,7 +61,7 @@ def _selected(log: ClickLog, train: Integers, selection: UserSelection, name: st
 
 
 def _split(
-    log: ClickLog, searches: Integers, number: Integers, users: list[str], normalize: str, name: str
+    log: ClickLog, searches: Integers, number: Integers, users: list[str], name: str
 ) -> tuple[RankingData, SearchRecords]:
     consecutive = bool((np.diff(searches) == 1).all())
     first, last = int(log.offsets[searches[0]]), int(log.offsets[searches[-1] + 1])
@@ -79,16 +77,13 @@ def _split(
     who = log.user[searches].astype(np.int64)
     user = np.where(who == NOBODY, NOBODY, number[who]) if len(number) else who
     queries = [log.queries[search] for search in searches.tolist()]
-    records = SearchRecords(user, log.time[searches], log.ranks[rows], users, queries)
-    return normalize_queries(data) if normalize == "query" else data, records
+    return data, SearchRecords(user, log.time[searches], log.ranks[rows], users, queries)
 
 
-def generated_collection(
-    name: str, queries: int | None, seed: int, normalize: str, selection: UserSelection | None = None
-) -> Collection:
+def generated_collection(name: str, queries: int | None, seed: int, selection: UserSelection | None) -> Collection:
     """Return `synthetic:name`, a generated log of about that many training searches."""
     shape = LOG_SHAPES[name]
     training = shape.queries if queries is None else queries
     require_range("queries", training, least=2, most=shape.most)
     log = generated_log(name, round(training / (1.0 - TEST_SHARE)), seed)
-    return log_collection(log, f"synthetic:{name}", normalize, selection)
+    return log_collection(log, f"synthetic:{name}", selection)

@@ -36,8 +36,7 @@ import numpy as np
 
 from quorank.data.intents import IntentCollection
 from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
-from quorank.data.ranking import Collection, RankingData
-from quorank.data.strings import concatenate_strings
+from quorank.data.ranking import Collection, RankingData, concatenate_strings
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
 
