@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.browsing import generate_visits, write_visits
 from quorank.tuning.coordinator import RELATIVE_MARGIN, Rprop
-from quorank.tuning.heuristics.firefox import BUCKETS, CUTS, FIREFOX
+from quorank.tuning.heuristics.frecency import BUCKETS, CUTS, FIREFOX
 from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
 from quorank.tuning.histories.visits import read_visits

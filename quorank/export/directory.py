@@ -20,8 +20,7 @@ from quorank.data.normalisation import query_ranges_scaled
 from quorank.errors import BadInput, require
 from quorank.experiments.run_directory import make_folder
 from quorank.export import target_of
-from quorank.export.contents import short_floats
-from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer, short_floats
 from quorank.files.atomic import read_whole, sha256, write_whole
 from quorank.files.codec import Length
 from quorank.files.documents import MANIFEST, digest_of, json_bytes, parse_json, read_manifest, write_manifest

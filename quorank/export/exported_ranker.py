@@ -1,4 +1,4 @@
-"""A ranker prepared for writers of formats, and the targets that it is written for."""
+"""Rankers prepared for writers of formats, the formats themselves, and the arithmetic that their checkers share."""
 
 from __future__ import annotations
 
@@ -158,6 +158,25 @@ class ExportTarget:
             depth = max(tree.depth for tree in exported.trees)
             sentence = f"a tree of {depth} levels is deeper than {self.system} reads ({self.deepest}); choose onnx"
             require(depth <= self.deepest, "export.too-deep", sentence, where)
+
+
+def short_floats(values: Floats | Doubles) -> list[float]:
+    """Return float32 numbers as the shortest doubles that round to them: 0.1 and not 0.10000000149011612."""
+    return [float(str(value)) for value in np.asarray(values, dtype=np.float32).ravel()]
+
+
+def fill_missing(features: Floats, missing: Floats | float = 0.0) -> Floats:
+    """Return features with NaN replaced, by one value or one for each column."""
+    return np.where(np.isnan(features), np.asarray(missing, dtype=np.float32), features)
+
+
+def sum_of_products(features: Any, weights: Any, start: Any = np.float32(0.0)) -> Any:  # noqa: B008 - immutable
+    """Compute (rows,) start + Σ_i features[:, i]·weights[i] one product after the other, in the precision of `start`."""
+    total = np.full(len(features), start)
+    with np.errstate(all="ignore"):
+        for column, weight in zip(features.T, weights, strict=True):
+            total = total + column * weight
+    return total
 
 
 def engine_names(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,9 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from quorank.export.contents import fill_missing, json_file, next_float32, short_floats, sum_of_products
-from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
+from quorank.export.exported_ranker import (
+    ExportedRanker,
+    ExportTarget,
+    Scorer,
+    fill_missing,
+    short_floats,
+    sum_of_products,
+)
 from quorank.export.trees import NodeTree, read_nested, sum_of_trees
+from quorank.files.documents import json_bytes
 from quorank.kernels.arrays import Floats
 
 FEATURES, MODEL = "featureset.json", "model.json"
@@ -27,7 +34,7 @@ SET_NAME, MODEL_NAME = "quorank_features", "quorank"
 def _write(exported: ExportedRanker) -> dict[str, bytes]:
     features = {"featureset": {"name": SET_NAME, "features": [_feature(name) for name in exported.names]}}
     inner = _tree_model(exported) if exported.family == "trees" else _linear_model(exported)
-    return {FEATURES: json_file(features), MODEL: json_file({"model": {"name": MODEL_NAME, "model": inner}})}
+    return {FEATURES: json_bytes(features), MODEL: json_bytes({"model": {"name": MODEL_NAME, "model": inner}})}
 
 
 def _feature(name: str) -> dict[str, Any]:
@@ -52,7 +59,7 @@ def _tree_model(exported: ExportedRanker) -> dict[str, Any]:
 
 
 def _dump(tree: NodeTree, names: tuple[str, ...]) -> dict[str, Any]:
-    thresholds, values = short_floats(next_float32(tree.threshold)), short_floats(np.array(tree.threshold))
+    thresholds, values = short_floats(tree.next_above), short_floats(np.array(tree.threshold))
     depths = [0] * len(tree.feature)
     for node in range(tree.splits):
         depths[tree.left[node]] = depths[tree.right[node]] = depths[node] + 1
@@ -90,7 +97,7 @@ def _load(files: Mapping[str, bytes], columns: Sequence[str]) -> Scorer:
 
     def score(features: Floats) -> Any:
         with np.errstate(all="ignore"):
-            x = (fill_missing(features, 0.0)[:, order] - centre) / scale
+            x = (fill_missing(features)[:, order] - centre) / scale
         return sum_of_products(x, weights) if linear else sum_of_trees(trees, x, np.less)
 
     return score

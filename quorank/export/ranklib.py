@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from defusedxml.ElementTree import fromstring
 
-from quorank.export.contents import fill_missing, sum_of_products
-from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
+from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer, fill_missing, sum_of_products
 from quorank.export.trees import NodeTree, read_nested, sum_of_trees
 
 FILE = "model.txt"
@@ -68,9 +67,9 @@ def _load(files: Mapping[str, bytes], names: Sequence[str]) -> Scorer:
         listed = fromstring("\n".join(lines)).findall("tree")
         weights = [np.float32(tree.get("weight")) for tree in listed]
         trees = [read_nested(tree.find("split"), _read_split) for tree in listed]
-        return lambda x: sum_of_trees(trees, fill_missing(x, 0.0), np.less_equal, weights=weights)
+        return lambda x: sum_of_trees(trees, fill_missing(x), np.less_equal, weights=weights)
     constant, *columns = (np.float64(pair.partition(":")[2]) for pair in lines[0].split(" "))
-    return lambda features: sum_of_products(fill_missing(features, 0.0).astype(np.float64), columns, constant)
+    return lambda features: sum_of_products(fill_missing(features).astype(np.float64), columns, constant)
 
 
 def _read_split(split: Any) -> tuple[int, float, tuple[Any, ...]]:

@@ -17,9 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from quorank.export.contents import fill_missing, json_file, short_floats, sum_of_products
-from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
+from quorank.export.exported_ranker import (
+    ExportedRanker,
+    ExportTarget,
+    Scorer,
+    fill_missing,
+    short_floats,
+    sum_of_products,
+)
 from quorank.export.trees import NodeTree, read_nested, sum_of_trees
+from quorank.files.documents import json_bytes
 from quorank.kernels.arrays import Floats
 
 FEATURES, MODEL = "features.json", "model.json"
@@ -48,7 +55,7 @@ def _write(exported: ExportedRanker) -> dict[str, bytes]:
         "features": _normalised_features(exported) if normalised else [{"name": name} for name in exported.names],
         "params": params,
     }
-    return {FEATURES: json_file(features), MODEL: json_file(model)}
+    return {FEATURES: json_bytes(features), MODEL: json_bytes(model)}
 
 
 def _normalised_features(exported: ExportedRanker) -> list[dict[str, Any]]:

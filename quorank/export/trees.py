@@ -54,6 +54,11 @@ class NodeTree:
         return [value for feature, value in zip(self.feature, self.threshold, strict=True) if feature < 0]
 
     @property
+    def next_above(self) -> Floats:
+        """The next float32 above each threshold: x < that number is the same as x ≤ threshold."""
+        return np.nextafter(np.array(self.threshold, dtype=np.float32), np.float32(np.inf))
+
+    @property
     def depth(self) -> int:
         """Splits on the longest path to a leaf."""
         return int(self.fold(lambda leaf: 0, lambda node, left, right: 1 + max(left, right)))

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from quorank.export.contents import next_float32
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree
 from quorank.kernels.arrays import Doubles, Floats
@@ -65,7 +64,7 @@ def _products(exported: ExportedRanker) -> list[str]:
 
 
 def _nested(tree: NodeTree, names: tuple[str, ...]) -> str:
-    above = next_float32(tree.threshold).astype(np.float64).tolist()
+    above = tree.next_above.astype(np.float64).tolist()
 
     def of_split(node: int, left: str, right: str) -> str:
         return f"if (x_{names[tree.feature[node]]} < {above[node]!r}, {left}, {right})"

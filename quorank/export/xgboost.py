@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from quorank.export.contents import next_float32
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer
 from quorank.export.trees import NodeTree, sum_of_trees
 
@@ -66,7 +65,7 @@ def _tree_table(number: int, tree: NodeTree, n_features: int) -> dict[str, Any]:
         "loss_changes": [0.0] * size,
         "parents": parents,
         "right_children": tree.right,
-        "split_conditions": next_float32(tree.threshold[:splits]).tolist() + values,
+        "split_conditions": tree.next_above[:splits].tolist() + values,
         "split_indices": [max(feature, 0) for feature in tree.feature],
         "split_type": [0] * size,
         "sum_hessian": [0.0] * size,

@@ -74,10 +74,7 @@ class TuningState:
     published: Doubles  # by which clients order their lists
     reference: Doubles  # with which the tuning began, and to which it is rolled back
     watched: Evidence = NO_EVIDENCE  # of the published weights against the reference
-    trials: tuple[Evidence, Evidence] = (
-        NO_EVIDENCE,
-        NO_EVIDENCE,
-    )  # of the trial against reference and published weights
+    trials: tuple[Evidence, Evidence] = (NO_EVIDENCE, NO_EVIDENCE)  # of the trial against reference and published ones
     shortened: int = 0  # number of times the step on trial was halved
 
     @property

@@ -8,9 +8,8 @@ that a hundred searches of one person count as one; the searches themselves neve
 After the last version of a study with an ε, devices are asked once for their own means of the study's metrics, by
 randomised response (`studies.analysis`).
 
-`OpenVersion` is the service's side: The coordinator is that of `quorank tune simulate`. Replies are summed in the
-order of the devices' numbers, independent of their arrival, so the same replies give the same bits. After the last
-version devices answer for the study's metrics, if it has an ε.
+`OpenVersion` is the service's side, with the coordinator of `quorank tune simulate`. Replies are summed in the order of
+the devices' numbers, so the same replies give the same bits in any order of arrival.
 """
 
 from __future__ import annotations
@@ -274,9 +273,6 @@ LONGEST_RELEASE = 1e9
 """Upper bound on the L2 norm of an update, above the slopes of any score."""
 DAY = 86_400.0
 
-KeyOf = Callable[[int], bytes]
-"""Function from a member's number to its public key."""
-
 
 class OpenVersion:
     """State of a tuning from the model of its last version on.
@@ -284,11 +280,13 @@ class OpenVersion:
     Args:
         tuning: The operator's settings.
         run: Name of the run.
-        key_of: Public key of a member.
+        key_of: Returns the public key of a member by its number.
         model: Last version; None at the start.
     """
 
-    def __init__(self, tuning: FieldTuning, run: str, key_of: KeyOf, model: Model | None = None) -> None:
+    def __init__(
+        self, tuning: FieldTuning, run: str, key_of: Callable[[int], bytes], model: Model | None = None
+    ) -> None:
         self.tuning, self.run, self.terms, self._key_of = tuning, run, tuning.terms(run), key_of
         coordinator = tuning.coordinator
         self.state = coordinator.start() if model is None else coordinator.resume(model)

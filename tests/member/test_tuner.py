@@ -21,8 +21,7 @@ from quorank.protocol.keys import MemberKey
 from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
 from quorank.tuning.field import TuningTask
-from quorank.tuning.heuristics.firefox import DECAY_FRECENCY
-from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.frecency import DECAY_FRECENCY, FRECENCY
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
 from quorank.tuning.rules import Count

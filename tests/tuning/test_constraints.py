@@ -18,8 +18,7 @@ from quorank.errors import BadInput
 from quorank.federation.server_optimisers import Adam, Add, Momentum
 from quorank.tuning.coordinator import Rprop, TuningCoordinator, TuningSettings, Updates
 from quorank.tuning.heuristics.constraints import interpolate_steps, project, random_weights, violations
-from quorank.tuning.heuristics.firefox import DECAY_FRECENCY, FIREFOX
-from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.frecency import DECAY_FRECENCY, FIREFOX, FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic, Order, Weight
 from quorank.tuning.rules import Count, GradientRelease, ImmediateGuard, SignRelease
 

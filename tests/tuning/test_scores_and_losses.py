@@ -15,8 +15,7 @@ from refusals import refused
 from quorank.data.logs.browser_history import VISIT_TYPES
 from quorank.errors import BadInput
 from quorank.tuning.heuristics.constraints import random_weights
-from quorank.tuning.heuristics.firefox import DECAY_FRECENCY, PLACES, AgedSuggestions
-from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.frecency import DECAY_FRECENCY, FRECENCY, PLACES, AgedSuggestions
 from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
 from quorank.tuning.histories.generated import LAST, Suggestions
 from quorank.tuning.histories.scenarios import SCENARIOS

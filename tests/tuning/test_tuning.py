@@ -22,8 +22,7 @@ from quorank.errors import BadInput
 from quorank.files.codec import decode
 from quorank.tuning.coordinator import OPTIMISER_DEFAULTS
 from quorank.tuning.heuristics.constraints import violations
-from quorank.tuning.heuristics.firefox import DECAY_FRECENCY
-from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.frecency import DECAY_FRECENCY, FRECENCY
 from quorank.tuning.heuristics.heuristic import Heuristic
 from quorank.tuning.histories.scenarios import SCENARIOS, Scenario, find_heuristic, find_scenario
 from quorank.tuning.models import Model, model_file_name, read_model, write_model

@@ -34,26 +34,14 @@ from quorank.tuning.searches import Items
 
 RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)
 """Ends of the buckets of §4: bucket 0 is the past four days, bucket 4 more than ninety."""
-
-BUCKET_LIMITS = np.array([0.0, *RECENCY_DAYS, 365.0])
-"""Limits of the drawn ages of each bucket, days."""
-
-LAST = 10
-"""Most visits of |T_x|: frecency uses the last ten."""
-
-SIGMA = math.sqrt(30.0)
-"""σ of the noise on a person's choice, from the paper's σ² = 30."""
-
-VOCABULARY = 600
-"""Invented words of a population."""
+BUCKET_LIMITS = np.array([0.0, *RECENCY_DAYS, 365.0])  # limits of the drawn ages of each bucket, days
+LAST = 10  # most visits of |T_x|
+SIGMA = math.sqrt(30.0)  # σ of the noise on a person's choice
+VOCABULARY = 600  # invented words of a population
 
 _CONSONANTS, _VOWELS = "strnlcmpdbgfhvwkzjqx", "eaoiu"
 _LOW = 0xFFFFFFFF
-_AGES, _WORD, _HABIT = (
-    1,
-    3,
-    5,
-)  # rounds of the addresses of ages, of words, and of a page's usual draws; 0 are the visits
+_AGES, _WORD, _HABIT = 1, 3, 5  # rounds of the addresses of ages, words and a page's usual draws; 0 are the visits
 _PAIRS = LAST + 1  # pairs of uniform draws of a suggestion: one for its visits, one for each of the last ten
 
 
@@ -99,11 +87,6 @@ def generate_suggestions(
     return made
 
 
-def fill_ages(seed: int, suggestions: Suggestions, first: int, ages: Any) -> None:
-    """Draw the days since each visit, ages (items, 10), uniformly within its bucket; other entries are unchanged."""
-    _fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions, BUCKET_LIMITS, ages)
-
-
 def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIGMA, first: int = 0) -> Items:
     """Return the items with simulated choices: in every search the highest true score + N(0, σ²).
 
@@ -120,7 +103,7 @@ def draw_choices(seed: int, items: Items, scores: Doubles, *, sigma: float = SIG
 def idle_days(seed: int, suggestions: Suggestions, *, first: int = 0) -> Doubles:
     """Draw the days since the last visit (pages,) of each generated page; `first` as in `generate_suggestions`."""
     ages = np.full(suggestions.recency.shape, BUCKET_LIMITS[-1], order="F")  # by columns: their minimum is faster
-    fill_ages(seed, suggestions, first, ages)
+    fill_ages(key_of(seed, Purpose.HISTORY), first, suggestions, ages)
     return np.asarray(ages.min(axis=1))
 
 
@@ -193,14 +176,15 @@ def _fill(
 
 
 @kernel
-def _fill_ages(key: Uint64s, first: int, suggestions: Suggestions, limits: Doubles, ages: Any) -> None:
+def fill_ages(key: Uint64s, first: int, suggestions: Suggestions, ages: Any) -> None:
+    """Draw the days since each visit, ages (items, 10), uniformly within its bucket; other entries are unchanged."""
     offsets, recency = suggestions.offsets, suggestions.recency
     for q in range(len(offsets) - 1):
         search = first + q
         for x in range(offsets[q], offsets[q + 1]):
             for v in range(suggestions.sampled[x]):
                 u, _ = uniform_pair(key, ((x - offsets[q]) << 8) | v, search & _LOW, search >> 32, _AGES)
-                low, high = limits[recency[x, v]], limits[recency[x, v] + 1]
+                low, high = BUCKET_LIMITS[recency[x, v]], BUCKET_LIMITS[recency[x, v] + 1]
                 ages[x, v] = low + u * (high - low)
 
 

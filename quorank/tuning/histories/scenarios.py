@@ -16,24 +16,14 @@ import numpy as np
 from quorank.errors import BadInput, require, suggest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.tuning.heuristics.firefox import DECAY_FRECENCY, FIREFOX, AgedSuggestions, with_ages
-from quorank.tuning.heuristics.frecency import FRECENCY
+from quorank.tuning.heuristics.frecency import DECAY_FRECENCY, FIREFOX, FRECENCY, AgedSuggestions, with_ages
 from quorank.tuning.heuristics.heuristic import Heuristic, load_object
-from quorank.tuning.histories.generated import SIGMA, Suggestions, draw_choices, generate_suggestions
+from quorank.tuning.histories.generated import SIGMA, draw_choices, generate_suggestions
 from quorank.tuning.histories.visits import History, find_searches
 from quorank.tuning.searches import check_scores, count_searches, join_searches, pick_searches
 
-ShowItems = Callable[[int, int, int], Any]
-"""show(seed, searches, first) → items of these searches, without choices."""
-
-RecordedItems = Callable[[History], Any]
-"""recorded(history) → items of its searches, with the choices."""
-
-HELD_OUT = 2**40
-"""Number of the first held-out search; no client has it."""
-
-LEAST = 20
-"""Minimum number of recorded searches for a simulation."""
+HELD_OUT = 2**40  # number of the first held-out search; no client has it
+LEAST = 20  # minimum number of recorded searches for a simulation
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +32,17 @@ class Scenario:
 
     Args:
         heuristic: The heuristic.
-        show: Generator of items without choices.
+        show: show(seed, searches, first) → items of these searches, without choices.
         margin: Δ of the published loss, in points.
-        recorded: Function from a history to items, if the heuristic can score its pages.
+        recorded: recorded(history) → items of its searches, with the choices; None if it cannot score such pages.
     """
 
     follows_weights: ClassVar[bool] = True  # people choose by known weights
 
     heuristic: Heuristic
-    show: ShowItems
+    show: Callable[[int, int, int], Any]
     margin: float
-    recorded: RecordedItems | None = None
+    recorded: Callable[[History], Any] | None = None
 
     def searches(self, seed: int, count: int, first: int, truth: Doubles, sigma: float = SIGMA) -> Any:
         """Return searches `first` to `first + count` of people who follow the weights `truth`."""
@@ -66,18 +56,14 @@ def _show_aged(seed: int, count: int, first: int) -> AgedSuggestions:
     return with_ages(seed, generate_suggestions(seed, count, first), first=first)
 
 
-def _recorded(history: History) -> Suggestions:
-    return find_searches(history).suggestions(history)
-
-
-def _recorded_with_ages(history: History) -> AgedSuggestions:
+def _recorded_aged(history: History) -> AgedSuggestions:
     return find_searches(history).aged(history)
 
 
 SCENARIOS = {
-    "frecency": Scenario(FRECENCY, generate_suggestions, 30.0, recorded=_recorded),
-    "firefox": Scenario(FIREFOX, _show_aged, 30.0, recorded=_recorded_with_ages),
-    "decay": Scenario(DECAY_FRECENCY, _show_aged, 30.0, recorded=_recorded_with_ages),
+    "frecency": Scenario(FRECENCY, generate_suggestions, 30.0, lambda found: find_searches(found).suggestions(found)),
+    "firefox": Scenario(FIREFOX, _show_aged, 30.0, _recorded_aged),
+    "decay": Scenario(DECAY_FRECENCY, _show_aged, 30.0, _recorded_aged),
 }
 
 

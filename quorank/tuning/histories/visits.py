@@ -36,7 +36,7 @@ from quorank.data.logs.csv_table import named_records
 from quorank.errors import BadInput, brief, require, suggest
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Int32s, Integers
 from quorank.kernels.compiled import kernel
-from quorank.tuning.heuristics.firefox import PLACES, AgedSuggestions
+from quorank.tuning.heuristics.frecency import PLACES, AgedSuggestions
 from quorank.tuning.histories.generated import LAST, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds

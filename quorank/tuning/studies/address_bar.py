@@ -32,7 +32,7 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Bytes, Doubles, Integers, Uint64s
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair
-from quorank.tuning.heuristics.frecency import BUCKETS, FRECENCY, KINDS, WEIGHTS
+from quorank.tuning.heuristics.frecency import BUCKETS, FRECENCY, TYPES
 from quorank.tuning.histories.generated import (
     VOCABULARY,
     HistorySetting,
@@ -122,15 +122,15 @@ def draw_searches(seed: int, group: Persons, people: People) -> PersonSearches:
 def _truth(key: Uint64s, first: int, suggestions: Suggestions, taste: Doubles, own: float, truth: Doubles) -> None:
     """Frecency (§4) by each person's own weights: those of the population times exp(own · N(0, 1))."""
     offsets, visits, sampled, recency, type_, _ = suggestions
-    weights = np.empty(WEIGHTS)
+    weights = np.empty(BUCKETS + TYPES)
     for q in range(len(offsets) - 1):
-        for k in range(WEIGHTS):
+        for k in range(len(weights)):
             normal, _ = normal_pair(*uniform_pair(key, k, first + q, 0, _TASTE))
             weights[k] = taste[k] * math.exp(own * normal)
         for x in range(offsets[q], offsets[q + 1]):
             total = 0.0
             for v in range(sampled[x]):
-                total += weights[recency[x, v]] * weights[BUCKETS + min(type_[x, v], KINDS - 1)]
+                total += weights[recency[x, v]] * weights[BUCKETS + min(type_[x, v], TYPES - 1)]
             truth[x] = total * visits[x] / sampled[x]
 
 

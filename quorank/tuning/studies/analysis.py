@@ -129,23 +129,15 @@ def analyse(study: Study, collected: Mapping[str, TypedSearches]) -> Analysis:
             {metric: float(typed.metric(metric).mean()) for metric in study.metrics},
         )
     compared = []
-    for metric in study.metrics:
-        for one, other in study.pairs:
-            a, b = means[metric, one], means[metric, other]
-            u, p = mann_whitney(a, b)
-            error = math.hypot(*(arms[arm].deviation[metric] / math.sqrt(arms[arm].clients) for arm in (one, other)))
-            found = RankComparison.of(
-                study,
-                (metric, one, other),
-                float(a.mean() - b.mean()),
-                error,
-                p,
-                u=u,
-                rank_biserial=2.0 * u / (len(a) * len(b)) - 1.0,
-                common_language=u / (len(a) * len(b)),
-                pooled_p=mann_whitney(collected[one].metric(metric), collected[other].metric(metric))[1],
-            )
-            compared.append(found)
+    for metric, one, other in study.compared:
+        a, b = means[metric, one], means[metric, other]
+        u, p = mann_whitney(a, b)
+        common = u / (len(a) * len(b))
+        error = math.hypot(*(arms[arm].deviation[metric] / math.sqrt(arms[arm].clients) for arm in (one, other)))
+        _, pooled = mann_whitney(collected[one].metric(metric), collected[other].metric(metric))
+        effects = {"u": u, "rank_biserial": 2.0 * common - 1.0, "common_language": common, "pooled_p": pooled}
+        difference = float(a.mean() - b.mean())
+        compared.append(RankComparison.of(study, (metric, one, other), difference, error, p, **effects))
     return Analysis(study.name, study.alpha, study.corrected_alpha, tuple(compared), arms)
 
 
@@ -224,10 +216,9 @@ class PrivateMeans:
             by_metric = (dict(zip(study.metrics, numbers, strict=True)) for numbers in (mean, error))
             arms[arm] = PrivateArm(count, *by_metric)
         compared = []
-        for metric in study.metrics:
-            for one, other in study.pairs:
-                difference = arms[one].mean[metric] - arms[other].mean[metric]
-                error = math.hypot(arms[one].error[metric], arms[other].error[metric])
-                p = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
-                compared.append(ArmComparison.of(study, (metric, one, other), difference, error, p))
+        for metric, one, other in study.compared:
+            difference = arms[one].mean[metric] - arms[other].mean[metric]
+            error = math.hypot(arms[one].error[metric], arms[other].error[metric])
+            p = math.erfc(abs(difference) / error / math.sqrt(2.0)) if error > 0.0 else 1.0
+            compared.append(ArmComparison.of(study, (metric, one, other), difference, error, p))
         return PrivateAnalysis(study.name, self.epsilon, study.alpha, arms, tuple(compared))

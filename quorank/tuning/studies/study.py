@@ -109,14 +109,14 @@ class Study:
             require(holds, f"study.{code}", sentence)
 
     @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """All pairs of arms, in the order of the file."""
-        return tuple(combinations(self.arms, 2))
+    def compared(self) -> list[tuple[str, str, str]]:
+        """(metric, arm, baseline) of every comparison, in the order of the file."""
+        return [(metric, *pair) for metric in self.metrics for pair in combinations(self.arms, 2)]
 
     @property
     def comparisons(self) -> int:
         """Number of pairs of arms times metrics: the paper's six for three arms and two metrics."""
-        return len(self.pairs) * len(self.metrics)
+        return len(self.compared)
 
     @property
     def corrected_alpha(self) -> float:
