@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
+from devices import MemoryStorage, Ticks, coordinator_of, simulator_of, state_after
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
-from round_storage import MemoryStorage
 
 from quorank.engines.driver import Driver
 from quorank.engines.engine import SharedNodes, Stopped
-from quorank.engines.process import Simulator
 from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
-from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply
 from quorank.federation.rules import Krum
-from quorank.learning import Evolution, Simulation
+from quorank.learning import Evolution
 from quorank.privacy import ClippedGaussian, RandomisedResponse
 from quorank.protocol import frames
 from quorank.protocol.transport import FAILED, Failure
-from quorank.rankers import Linear
-from quorank.users import Cascade
 
 CLIENTS, ROUNDS = 12, 4
 FEDERATIONS = {
@@ -38,31 +32,6 @@ FEDERATIONS = {
     "quantile": Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1, quantile=0.5)),
 }
 NAMES = ("node-0", "node-1", "node-2")
-
-
-@dataclass
-class Ticks:
-    """A clock that goes on when somebody sleeps."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def simulator_of(federation, collection, rounds=ROUNDS) -> Simulator:
-    simulation = Simulation(collection.train, Linear(), Cascade(preset="informational"), collection.grades, seed=3)
-    return Simulator(federation, simulation, rounds=rounds)
-
-
-def coordinator_of(simulator, ticks=None, **options) -> Coordinator:
-    options.setdefault("clock", ticks or Ticks())
-    return Coordinator(
-        simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds, seed=3, **options
-    )
 
 
 def answering(simulator, tmp_path):
@@ -80,21 +49,14 @@ def drive(coordinator, driver):
     return [driver.round(coordinator) for _ in range(coordinator.state.round, coordinator.rounds)]
 
 
-def in_process(simulator) -> bytes:
-    state = simulator.initial()
-    for _ in range(simulator.rounds):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
-    return state.theta.tobytes()
-
-
 @pytest.mark.parametrize("name", FEDERATIONS)
 @pytest.mark.parametrize("faults", [{}, {"loss": 0.3, "duplicates": 0.3, "delay": 5}])
 def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS[name], tiny_collection), Ticks()
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS[name]), Ticks()
     transport = MemoryTransport(answering(simulator, tmp_path), NAMES, **faults)
-    coordinator = coordinator_of(simulator, ticks, storage=MemoryStorage())
+    coordinator = coordinator_of(simulator, clock=ticks, storage=MemoryStorage())
     reports = drive(coordinator, driver_of(transport, ticks))
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
     assert reports == coordinator.reports
     assert [report.round for report in reports] == [1, 2, 3, 4]
     if not faults:
@@ -114,7 +76,7 @@ def test_the_ranker_is_the_simulator_s(name, faults, tiny_collection, tmp_path) 
 def test_no_network_is_so_bad_that_it_changes_a_bit(
     loss, duplicates, delay, seed, count, data, tiny_collection, tmp_path
 ) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["sampled"], tiny_collection), Ticks()
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS["sampled"]), Ticks()
     names = NAMES[:count]
     transport = MemoryTransport(answering(simulator, tmp_path), names, loss, duplicates, delay, seed)
     moves = data.draw(st.lists(st.sampled_from(names), max_size=12))
@@ -128,13 +90,13 @@ def test_no_network_is_so_bad_that_it_changes_a_bit(
         name = moves.pop()
         (transport.leave if name in transport.present else transport.come)(name)
 
-    coordinator = coordinator_of(simulator, ticks)
+    coordinator = coordinator_of(simulator, clock=ticks)
     drive(coordinator, driver_of(transport, ticks, SharedNodes(names), tend=come_and_go))
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
 
 
 def test_a_node_that_dies_in_a_round_is_played_by_the_others(tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS["plain"]), Ticks()
     played: dict[str, set[int]] = {name: set() for name in NAMES}
     clients = answering(simulator, tmp_path)
 
@@ -143,13 +105,13 @@ def test_a_node_that_dies_in_a_round_is_played_by_the_others(tiny_collection, tm
         return clients(node, content)
 
     transport = MemoryTransport(answer, NAMES, delay=lambda node: 3.0 if node == "node-1" else 0.0)
-    coordinator = coordinator_of(simulator, ticks)
+    coordinator = coordinator_of(simulator, clock=ticks)
     driver = driver_of(transport, ticks)
     driver.seen = lambda _: transport.leave("node-1")  # the others have answered, and it has its task
     drive(coordinator, driver)
     assert played["node-1"] == set()
     assert played["node-0"] | played["node-2"] == set(range(CLIENTS))
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
     assert ticks.now < driver.patience  # nobody waited for the dead
 
 
@@ -165,21 +127,21 @@ def test_clients_are_played_by_their_own_node_while_it_is_there() -> None:
 
 
 def test_a_node_that_only_fails_costs_nothing_but_time(tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS["plain"]), Ticks()
     good = answering(simulator, tmp_path)
     for bad in (Failure(FAILED), b"", frames.pack([b"not a reply"]), frames.pack([])):
 
         def answer(node, content, bad=bad):
             return bad if node == "node-2" else good(node, content)
 
-        coordinator = coordinator_of(simulator, ticks)
+        coordinator = coordinator_of(simulator, clock=ticks)
         drive(coordinator, driver_of(MemoryTransport(answer, NAMES), ticks))
-        assert coordinator.state.theta.tobytes() == in_process(simulator)
+        assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
 
 
 def test_where_nobody_can_answer_the_run_stops_with_a_sentence(tiny_collection) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
-    coordinator = coordinator_of(simulator, ticks)
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS["plain"]), Ticks()
+    coordinator = coordinator_of(simulator, clock=ticks)
     with pytest.raises(Stopped) as stopped:
         drive(coordinator, driver_of(MemoryTransport(lambda *_: Failure(FAILED), NAMES), ticks))
     assert "asked 3 times without success: the node could not answer" in stopped.value.reason
@@ -187,7 +149,7 @@ def test_where_nobody_can_answer_the_run_stops_with_a_sentence(tiny_collection) 
 
 
 def test_a_client_whose_replies_are_refused_stops_the_run_with_the_reason(tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS["plain"]), Ticks()
     honest = answering(simulator, tmp_path)
 
     def answer(node, content):
@@ -197,13 +159,13 @@ def test_a_client_whose_replies_are_refused_stops_the_run_with_the_reason(tiny_c
         )
 
     with pytest.raises(Stopped) as stopped:
-        drive(coordinator_of(simulator, ticks), driver_of(MemoryTransport(answer, NAMES), ticks))
+        drive(coordinator_of(simulator, clock=ticks), driver_of(MemoryTransport(answer, NAMES), ticks))
     assert "not finite" in stopped.value.reason
 
 
 @pytest.mark.parametrize("killed_after", [1, 5, 16])
 def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["quantile"], tiny_collection), Ticks()
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS["quantile"]), Ticks()
     transport = MemoryTransport(answering(simulator, tmp_path), NAMES, loss=0.2, delay=3, seed=killed_after)
     looks = 0
 
@@ -218,17 +180,17 @@ def test_a_coordinator_killed_in_a_round_goes_on_to_the_same_bits(killed_after, 
 
     storage = MemoryStorage()
     with pytest.raises(Killed):
-        drive(coordinator_of(simulator, ticks, storage=storage), driver_of(transport, ticks, tend=kill))
-    again = coordinator_of(simulator, ticks, storage=storage)  # a new process, that finds the checkpoint
+        drive(coordinator_of(simulator, clock=ticks, storage=storage), driver_of(transport, ticks, tend=kill))
+    again = coordinator_of(simulator, clock=ticks, storage=storage)  # a new process, that finds the checkpoint
     drive(again, driver_of(transport, ticks))
-    assert again.state.theta.tobytes() == in_process(simulator)
+    assert again.state.theta.tobytes() == state_after(simulator).theta.tobytes()
     assert len(again.reports) == ROUNDS
 
 
 def test_it_stops_in_the_middle_of_a_round_when_asked(tiny_collection, tmp_path) -> None:
-    simulator, ticks = simulator_of(FEDERATIONS["plain"], tiny_collection), Ticks()
+    simulator, ticks = simulator_of(tiny_collection, FEDERATIONS["plain"]), Ticks()
     transport = MemoryTransport(answering(simulator, tmp_path), NAMES, delay=lambda node: float("inf"))
-    coordinator = coordinator_of(simulator, ticks)
+    coordinator = coordinator_of(simulator, clock=ticks)
     with pytest.raises(Interrupted) as stopped:
         drive(coordinator, driver_of(transport, ticks, stop=lambda: ticks.now > 50.0))
     assert not isinstance(stopped.value, Stopped)

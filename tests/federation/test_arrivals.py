@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from chance import assert_follows
+from devices import MemoryStorage, coordinator_of, simulator_of, state_after
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
-from round_storage import MemoryStorage
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
@@ -21,13 +21,10 @@ from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.reply import decode_task, encode_reply, encode_task
 from quorank.federation.rules import Median
-from quorank.learning import Simulation
 from quorank.privacy import ClippedGaussian, NoPrivacy, Signs
 from quorank.privacy.setting import Turns
-from quorank.rankers import Linear
-from quorank.users import Cascade
 
-SEED, CLIENTS, ROUNDS = 3, 14, 6
+CLIENTS, ROUNDS = 14, 6
 
 
 def played(part: Arrivals, clients: int, rounds: int, seed: int = 1) -> list[list[int]]:
@@ -148,25 +145,6 @@ FEDERATIONS = {
 }
 
 
-def simulator_of(federation, collection, **how) -> Simulator:
-    users = Cascade(preset="informational")
-    simulation = Simulation(collection.train, Linear(), users, collection.grades, seed=SEED)
-    return Simulator(federation, simulation, rounds=ROUNDS, **how)
-
-
-def coordinator_of(simulator, **options) -> Coordinator:
-    start = simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds
-    return Coordinator(*start, seed=SEED, **options)
-
-
-def in_process(simulator):
-    state = simulator.initial()
-    for _ in range(simulator.rounds):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
-    simulator.close()
-    return state
-
-
 def sent_by(simulator, coordinator, clients) -> list[bytes]:
     task = decode_task(encode_task(coordinator.plan()))
     return [encode_reply(reply) for reply in simulator.replies(task, np.array(sorted(clients)))]
@@ -180,11 +158,12 @@ def same(a, b) -> bool:
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_killed(name, tiny_collection) -> None:
     """Driven as a run on a network is: those are asked whom the simulator draws. Or open: the same clients come."""
-    simulator = simulator_of(FEDERATIONS[name], tiny_collection)
-    expected = in_process(simulator)
-    assert expected.turns.times.max() > 1 and same(
-        in_process(simulator_of(FEDERATIONS[name], tiny_collection, threads=3)), expected
+    simulator, threaded = (
+        simulator_of(tiny_collection, FEDERATIONS[name], None, ROUNDS, threads) for threads in (1, 3)
     )
+    expected = state_after(simulator)
+    assert expected.turns.times.max() > 1 and same(state_after(threaded), expected)
+    threaded.close()
     for enrolled in (None, range(CLIENTS)):
         order, late, storage = np.random.default_rng(0), [0.0], MemoryStorage()
         coordinator = coordinator_of(simulator, enrolled=enrolled, clock=lambda late=late: late[0], storage=storage)
@@ -204,7 +183,8 @@ def test_a_coordinator_comes_to_the_simulator_s_bits_and_so_does_one_that_was_ki
 
 
 def small(collection, part=PART, privacy=None, **options) -> tuple[Simulator, Coordinator]:
-    simulator = simulator_of(Federation(CLIENTS, 3, participation=part, privacy=privacy or NoPrivacy()), collection)
+    federation = Federation(CLIENTS, 3, participation=part, privacy=privacy or NoPrivacy())
+    simulator = simulator_of(collection, federation, rounds=ROUNDS)
     return simulator, coordinator_of(simulator, enrolled=options.pop("enrolled", range(CLIENTS)), **options)
 
 

@@ -6,20 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from devices import MemoryStorage, coordinator_of, simulator_of, state_after
 from refusals import refused
-from round_storage import MemoryStorage
 
-from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
-from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.coordinator import RoundLimits
 from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply, encode_task
 from quorank.federation.rules import Krum, Median
-from quorank.learning import Evolution, Simulation
+from quorank.learning import Evolution
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
-from quorank.rankers import Linear
-from quorank.users import Cascade
 
 CLIENTS, ROUNDS = 12, 4
 FEDERATIONS = {
@@ -36,25 +33,6 @@ FEDERATIONS = {
 }
 
 
-def simulator_of(federation, collection, rounds=ROUNDS) -> Simulator:
-    users = Cascade(preset="informational")
-    simulation = Simulation(collection.train, Linear(), users, collection.grades, seed=3)
-    return Simulator(federation, simulation, rounds=rounds)
-
-
-def coordinator_of(simulator, storage=None, limits=None, **options) -> Coordinator:
-    return Coordinator(
-        simulator.federation,
-        simulator.mechanism,
-        simulator.initial(),
-        simulator.rounds,
-        seed=3,
-        storage=storage,
-        limits=limits or RoundLimits(),
-        **options,
-    )
-
-
 def answers(simulator, coordinator) -> list[bytes]:
     """What the cohort sends, as bytes."""
     task = decode_task(encode_task(coordinator.plan()))
@@ -62,31 +40,26 @@ def answers(simulator, coordinator) -> list[bytes]:
     return [encode_reply(reply) for reply in simulator.replies(task, cohort)]
 
 
-def in_process(simulator):
-    state, reports = simulator.initial(), []
-    for _ in range(simulator.rounds):
-        state, report = simulator.federation.round(state, simulator.gather(state))
-        reports.append(report)
-    return state, reports
-
-
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_replies_in_any_order_come_to_the_simulator_s_bits(name, tiny_collection) -> None:
-    simulator, storage = simulator_of(FEDERATIONS[name], tiny_collection), MemoryStorage()
-    expected, reports = in_process(simulator)
-    coordinator = coordinator_of(simulator, storage)
+    simulator, storage = simulator_of(tiny_collection, FEDERATIONS[name]), MemoryStorage()
+    expected, reports = simulator.initial(), []
+    for _ in range(ROUNDS):
+        expected, report = simulator.federation.round(expected, simulator.gather(expected))
+        reports.append(report)
+    coordinator = coordinator_of(simulator, storage=storage)
     order = np.random.default_rng(0)
     while not coordinator.done:
         sent = answers(simulator, coordinator)
         assert coordinator.receive(sent[-1]).accepted
-        coordinator = coordinator_of(simulator, storage)  # killed here: the unfinished round begins again
+        coordinator = coordinator_of(simulator, storage=storage)  # killed here: the unfinished round begins again
         coordinator.plan()
         for at in order.permutation(len(sent)):
             assert not coordinator.is_complete()
             assert coordinator.receive(sent[at]).accepted
         assert not coordinator.waiting
         coordinator.advance()
-        coordinator = coordinator_of(simulator, storage)  # and here
+        coordinator = coordinator_of(simulator, storage=storage)  # and here
     assert coordinator.state.theta.tobytes() == expected.theta.tobytes()
     assert repr(coordinator.reports) == repr(reports)
     assert not coordinator.refused
@@ -113,7 +86,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_false_reply_is_refused_and_changes_nothing(what, tiny_collection) -> None:
     changes, code = REFUSED[what]
-    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    simulator = simulator_of(tiny_collection, FEDERATIONS["plain"])
     if "release" in changes and len(changes["release"]) == 46:
         changes = {"release": np.full(simulator.simulation.parameters, changes["release"][0])}
     coordinator = coordinator_of(simulator)
@@ -124,15 +97,11 @@ def test_a_false_reply_is_refused_and_changes_nothing(what, tiny_collection) -> 
     for reply in honest:
         assert coordinator.receive(reply).accepted
     coordinator.advance()
-    assert coordinator.state.theta.tobytes() == in_process(replace_rounds(simulator))[0].theta.tobytes()
-
-
-def replace_rounds(simulator) -> Simulator:
-    return Simulator(simulator.federation, simulator.simulation, rounds=1)
+    assert coordinator.state.theta.tobytes() == state_after(simulator, 1).theta.tobytes()
 
 
 def test_a_reply_counts_once_and_only_in_its_round(tiny_collection) -> None:
-    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    simulator = simulator_of(tiny_collection, FEDERATIONS["plain"])
     coordinator = coordinator_of(simulator)
     assert "no open round" in coordinator.receive(REPLY).reason
     assert "malformed" in coordinator.receive(b"").reason
@@ -148,7 +117,7 @@ def test_a_reply_counts_once_and_only_in_its_round(tiny_collection) -> None:
 
 
 def test_releases_beyond_the_clip_or_in_fractions_are_refused(tiny_collection) -> None:
-    simulator = simulator_of(FEDERATIONS["gaussian"], tiny_collection)
+    simulator = simulator_of(tiny_collection, FEDERATIONS["gaussian"])
     coordinator = coordinator_of(simulator)
     reply = decode_reply(answers(simulator, coordinator)[0])
     unit = simulator.mechanism.unit_of(coordinator.state.private)
@@ -161,7 +130,7 @@ def test_releases_beyond_the_clip_or_in_fractions_are_refused(tiny_collection) -
 
 def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collection) -> None:
     now = [0.0]
-    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
+    simulator = simulator_of(tiny_collection, FEDERATIONS["plain"])
     rules = RoundLimits(close_fraction=0.75, minimum_fraction=0.5, deadline=60.0)
     coordinator = coordinator_of(simulator, limits=rules, clock=lambda: now[0])
     sent = answers(simulator, coordinator)
@@ -188,9 +157,9 @@ class FullDisk(MemoryStorage):
 
 
 def test_a_full_disk_changes_nothing(tiny_collection) -> None:
-    simulator = simulator_of(FEDERATIONS["plain"], tiny_collection)
-    expected, _ = in_process(simulator)
-    coordinator = coordinator_of(simulator, FullDisk())
+    simulator = simulator_of(tiny_collection, FEDERATIONS["plain"])
+    expected = state_after(simulator)
+    coordinator = coordinator_of(simulator, storage=FullDisk())
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
     with pytest.raises(OSError, match="No space left"):
@@ -206,16 +175,16 @@ def test_a_full_disk_changes_nothing(tiny_collection) -> None:
 
 
 def test_another_run_or_damage_is_refused(tiny_collection) -> None:
-    simulator, storage = simulator_of(FEDERATIONS["plain"], tiny_collection), MemoryStorage()
-    coordinator = coordinator_of(simulator, storage)
+    simulator, storage = simulator_of(tiny_collection, FEDERATIONS["plain"]), MemoryStorage()
+    coordinator = coordinator_of(simulator, storage=storage)
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
     coordinator.advance()
     with refused("checkpoint.other-run"):
-        coordinator_of(simulator, storage, run="other")
+        coordinator_of(simulator, storage=storage, run="other")
     storage.saved = storage.saved[:100] + bytes([storage.saved[100] ^ 255]) + storage.saved[101:]
     with refused("file.damaged"):
-        coordinator_of(simulator, storage)
+        coordinator_of(simulator, storage=storage)
 
 
 REPLY = Reply("run", 3, 7, np.arange(5.0), 4, True, (0.5, 1.0, 2.0))
@@ -226,12 +195,12 @@ def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> N
     from quorank.federation.personal import PERSONALISATIONS
 
     federation = Federation(CLIENTS, 3, attack=ATTACKS.read({"kind": "sign-flip", "clients": 1}, "attack"))
-    simulator = simulator_of(federation, tiny_collection)
+    simulator = simulator_of(tiny_collection, federation)
     with pytest.raises(BadInput, match="attackers collude"):
         simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
     personal = PERSONALISATIONS.read("offset", "personal")
     for own, words in (({"personal": personal}, "in process only"), ({"client_momentum": 0.5}, "sent before")):
-        simulator = simulator_of(Federation(CLIENTS, 3, **own), tiny_collection)
+        simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, **own))
         with pytest.raises(BadInput, match=words):
             simulator.replies(coordinator_of(simulator).plan(), np.arange(2))
 
@@ -240,8 +209,8 @@ def test_attackers_and_personal_rankers_are_simulated_only(tiny_collection) -> N
 def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_collection) -> None:
     """The next round is that of a coordinator which begins with this ranker, and a restart knows nothing else either."""
     federation = Federation(CLIENTS, 3, server=server)
-    simulator, storage = simulator_of(federation, tiny_collection), MemoryStorage()
-    coordinator = coordinator_of(simulator, storage)
+    simulator, storage = simulator_of(tiny_collection, federation), MemoryStorage()
+    coordinator = coordinator_of(simulator, storage=storage)
     for reply in answers(simulator, coordinator):
         coordinator.receive(reply)
     other = np.linspace(-1.0, 1.0, len(coordinator.state.theta))
@@ -251,7 +220,7 @@ def test_another_ranker_is_installed_with_nothing_of_the_old_one(server, tiny_co
     with pytest.raises(BadInput, match="another shape"):
         coordinator.replace_ranker(other[1:])
     coordinator.replace_ranker(other)
-    for one in (coordinator, coordinator_of(simulator, storage)):
+    for one in (coordinator, coordinator_of(simulator, storage=storage)):
         assert one.state.round == 1 and np.array_equal(one.state.theta, other)
         assert np.array_equal(one.ranker, other)
         fresh = server.start(len(other)) | ({"average": other} if "average" in one.state.memory else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from devices import state_after
 from lists import simulate
 from sampling import sampled
 from test_simulator import assert_contract, parts_of, simulation_of
@@ -56,11 +57,7 @@ def test_without_privacy_momentum_of_all_clients_is_momentum_of_the_server(tiny_
     """The mean of β·m + u over all clients is β times the mean of m, plus that of u: equal but for the rounding."""
     simulation, thetas = simulation_of(tiny_collection), []
     for federation in (Federation(8, 2, client_momentum=0.9), Federation(8, 2, server=Momentum(step=1.0, beta=0.9))):
-        simulator = Simulator(federation, simulation, rounds=5)
-        state = simulator.initial()
-        for _ in range(5):
-            state, _ = federation.round(state, simulator.gather(state))
-        thetas.append(state.theta)
+        thetas.append(state_after(Simulator(federation, simulation, rounds=5)).theta)
     np.testing.assert_allclose(*thetas, rtol=1e-9)
 
 
@@ -110,9 +107,7 @@ def test_an_output_layer_never_leaves_its_client(tiny_collection) -> None:
     simulation = simulation_of(tiny_collection, ranker)
     federation = Federation(6, 4, personal=OutputLayer())
     simulator = Simulator(federation, simulation)
-    first = state = simulator.initial()
-    for _ in range(3):
-        state, _ = federation.round(state, simulator.gather(state))
+    first, state = simulator.initial(), state_after(simulator, 3)
     assert np.array_equal(state.theta[-3:], first.theta[-3:])
     assert not np.array_equal(state.theta[:-3], first.theta[:-3])
     assert not state.personal[:, :-3].any() and state.personal[:, -3:].any()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from round_storage import MemoryStorage
+from devices import MemoryStorage
 
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from devices import CLIENTS, SEED, coordinator_of, device_of, simulator_of, user_of
+from devices import CLIENTS, MemoryStorage, Ticks, coordinator_of, device_of, simulator_of, user_of
 from memory_transport import MemoryTransport
-from round_storage import MemoryStorage
 
 from quorank.engines.driver import ANSWER_SECONDS, Driver, several, single
 from quorank.engines.engine import SharedNodes
@@ -30,18 +29,6 @@ PRIVACIES = {
     "no noise": SecureSum(clip=0.05),
     "noise": ClippedGaussian(epsilon=500.0, clip=0.05, sum="secure", noise_multiplier=0.5),
 }
-
-
-class Ticks:
-    """A clock that goes on when somebody sleeps."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def driver_of(network, assignment, **options) -> Driver:
@@ -231,7 +218,7 @@ def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collecti
         return Failure(BUSY) if client in idle else respond(devices[client], simulator, client, content)
 
     network = MemoryTransport(answer, [str(c) for c in devices])
-    coordinator = coordinator_of(simulator, RoundLimits(deadline=60.0))
+    coordinator = coordinator_of(simulator, limits=RoundLimits(deadline=60.0))
     driver = driver_of(network, MemberNodes())
     assert driver.round(coordinator).participants == 6
     assert 60.0 <= driver.clock() < 70.0
@@ -251,10 +238,7 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
     storage = MemoryStorage()
 
     def made() -> Coordinator:
-        start = simulator.initial()
-        return Coordinator(
-            simulator.federation, simulator.mechanism, start, 4, seed=SEED, storage=storage, clock=Ticks()
-        )
+        return coordinator_of(simulator, storage=storage, clock=Ticks())
 
     asked = []
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from devices import state_after
 from lists import simulate
 from sampling import sampled
 
@@ -82,8 +83,6 @@ def test_huge_parameters_give_finite_updates(tiny_collection, learner, size) -> 
 def test_learning_raises_ndcg(tiny_collection, learner, ranker, server) -> None:
     simulation = Simulation(tiny_collection.train, ranker, Cascade("perfect"), 3, seed=2)
     simulator = Simulator(Federation(clients=200, interactions=4, learner=learner, server=server), simulation)
-    state = start = simulator.initial()
-    for _ in range(40):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
+    start, state = simulator.initial(), state_after(simulator, 40)
     before, after = Evaluator(tiny_collection.test, ranker).all_means([start.theta, state.theta])[0]
     assert after > before + 0.1

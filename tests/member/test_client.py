@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import CLIENTS, SEED, coordinator_of, random_theta, simulator_of, terms_of, user_of
+from devices import CLIENTS, SEED, coordinator_of, random_theta, simulator_of, state_after, terms_of, user_of
 from refusals import refused
 from small_service import Said, SmallService
 
@@ -86,9 +86,7 @@ def test_a_run_over_https_comes_to_the_simulator_s_bits(tiny_collection, tmp_pat
                 search(client, service)
         assert outcomes == ["device.waiting", "sent"] * 4
         simulator = service.simulator
-        state = simulator.initial()
-        for _ in range(4):
-            state, _ = simulator.federation.round(state, simulator.gather(state))
+        state = state_after(simulator)
         assert service.coordinator.state.theta.tobytes() == state.theta.tobytes()
         assert client.store.ranker.theta.tobytes() == state.theta.tobytes()  # the last one shows the lists
         status = client.status()

@@ -17,6 +17,7 @@ from devices import (
     search,
     shoot,
     simulator_of,
+    state_after,
     task_of,
     terms_of,
     user_of,
@@ -421,10 +422,7 @@ def test_lists_of_an_older_ranker_weigh_as_they_were_drawn(step, tiny_collection
 def test_a_guard_keeps_a_poisoned_ranker_from_the_owner_s_lists(tiny_collection, tmp_path) -> None:
     """The ranker of all turned round is not shown, its task is answered as ever; an honest one is taken again."""
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, learner=PDGD(eta=0.1)))
-    state = simulator.initial()
-    for _ in range(30):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
-    good, user = 3.0 * state.theta, user_of(simulator)
+    good, user = 3.0 * state_after(simulator, 30).theta, user_of(simulator)
     poisoned = task_of(simulator, 1, -good)
     for guard in (None, ClickGuard(least=8)):
         device = device_of(simulator, tmp_path / str(guard is None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from devices import CLIENTS, ROUNDS, coordinator_of, device_of, simulator_of, terms_of, user_of
+from devices import CLIENTS, ROUNDS, Ticks, coordinator_of, device_of, simulator_of, state_after, terms_of, user_of
 from memory_transport import MemoryTransport
 from refusals import refused
 
@@ -19,13 +19,6 @@ from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, check_leaving_request, leaving_receipt, leaving_request
 from quorank.protocol.terms import Terms
 from quorank.protocol.transport import BUSY, Failure, MemberNodes
-
-
-def in_process(simulator) -> bytes:
-    state = simulator.initial()
-    for _ in range(simulator.rounds):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
-    return state.theta.tobytes()
 
 
 def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> None:
@@ -47,16 +40,12 @@ def test_devices_over_a_bad_network_with_restarts(tiny_collection, tmp_path) -> 
 
     names = {c: str(c) for c in range(CLIENTS)}
     network = MemoryTransport(answer, list(names.values()), loss=0.15, duplicates=0.2, delay=2, seed=1)
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    driver = Driver(network, MemberNodes(), patience=3.0, pause=0.5, clock=lambda: now[0], sleep=sleep)
+    ticks = Ticks()
+    driver = Driver(network, MemberNodes(), patience=3.0, pause=0.5, clock=ticks, sleep=ticks.sleep)
     coordinator = coordinator_of(simulator)
     while not coordinator.done:
         driver.round(coordinator)
-    assert coordinator.state.theta.tobytes() == in_process(simulator)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
     for device in devices.values():
         assert [entry.round for entry in device.store.releases()] == [1, 2, 3, 4]
         used = device.store.rows("SELECT count(*) FROM interactions WHERE release IS NOT NULL")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from devices import SEED, device_of, simulator_of, user_of
+from devices import Ticks, coordinator_of, device_of, simulator_of, user_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
@@ -13,7 +13,7 @@ from memory_transport import MemoryTransport
 from quorank.engines.driver import Driver
 from quorank.errors import BadInput
 from quorank.federation import Federation
-from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.coordinator import RoundLimits
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.membership import ClientPins
 from quorank.member.private_store import PrivateStore
@@ -116,23 +116,12 @@ class Network:
         federation = Federation(MEMBERS, 3, privacy=SecureSum(clip=0.05, dropouts=0.3))
         self.simulator, self.folder = simulator_of(collection, federation), folder
         self.devices = {c: self.device(c, folder / str(c)) for c in range(MEMBERS)}
-        self.coordinator = Coordinator(
-            federation,
-            self.simulator.mechanism,
-            self.simulator.initial(),
-            4,
-            seed=SEED,
-            limits=RoundLimits(minimum_fraction=0.5, deadline=60.0),
-        )
+        self.coordinator = coordinator_of(self.simulator, limits=RoundLimits(minimum_fraction=0.5, deadline=60.0))
         self.names = {c: f"{c}" for c in range(MEMBERS)}
         self.memory = MemoryTransport(self.answer, list(self.names.values()))
-        self.now = 0.0
         self.alter = lambda client, content: content
-
-        def sleep(seconds: float) -> None:
-            self.now += seconds
-
-        self.driver = Driver(self.memory, MemberNodes(), clock=lambda: self.now, sleep=sleep, patience=9.0)
+        ticks = Ticks()
+        self.driver = Driver(self.memory, MemberNodes(), clock=ticks, sleep=ticks.sleep, patience=9.0)
 
     def device(self, client: int, folder) -> DeviceAnswers:
         return DeviceAnswers(device_of(self.simulator, folder, client))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from devices import SEED, killed, shoot, simulator_of
-from fleets import SERVICE, Fleet, enrolled, in_process, sent
+from devices import killed, shoot, simulator_of, state_after
+from fleets import SERVICE, Fleet, enrolled, held_coordinator, sent
 
 from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
@@ -17,18 +17,10 @@ from quorank.federation.reply import decode_task, encode_reply
 from quorank.federation.rules import Krum
 from quorank.privacy import ClippedGaussian
 from quorank.protocol.keys import is_signed, task_content
-from quorank.service.holders.rounds import NOBODY, Holder, KeptInStore, next_seconds
+from quorank.service.holders.rounds import NOBODY, next_seconds
 from quorank.service.store.sql_store import Finished, HolderLost, RepliesCame, open_store
 
 CLIENTS, ROUNDS = 6, 3
-
-
-def coordinator_of(simulator: Simulator, holder: Holder, **options) -> Coordinator:
-    limits = options.pop("limits", RoundLimits())
-    return Coordinator(
-        simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, limits,
-        KeptInStore(holder.store), holder.clock, **options,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -45,7 +37,7 @@ def fleet(tmp_path, simulator) -> Fleet:
 
 def played(fleet: Fleet, rounds: int = ROUNDS, limits: RoundLimits | None = None, **options) -> Coordinator:
     holder = fleet.holder(**options)
-    coordinator = coordinator_of(fleet.simulator, holder, limits=limits or RoundLimits())
+    coordinator = held_coordinator(holder, fleet.simulator, limits=limits or RoundLimits())
     for _ in range(rounds):
         holder.round(coordinator)
     fleet.store.release()
@@ -70,7 +62,7 @@ def test_rounds_come_to_the_bits_of_the_run_in_process(federation, tiny_collecti
     enrolled(fleet.store, CLIENTS)
     fleet.together = 2
     coordinator = played(fleet)
-    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
     assert all(not outcome.code for _, outcome in fleet.outcomes)
     assert fleet.store.replies("run", 0) == [] and not fleet.store.replies("run", ROUNDS - 1)
     over = fleet.store.publication()
@@ -111,7 +103,7 @@ def test_a_holder_that_is_killed_is_followed_to_the_same_bits(moment, fleet, sim
     assert committed == {"in a round": 2, "before the checkpoint": CLIENTS, "after it": 0}[moment]
     done = {"in a round": 1, "before the checkpoint": 0, "after it": 2}[moment]
     coordinator = played(after, ROUNDS - done)
-    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
     assert len(after.outcomes) == CLIENTS * (ROUNDS - done) - committed
     assert [report.participants for report in coordinator.reports] == [CLIENTS] * ROUNDS
 
@@ -120,7 +112,7 @@ def test_a_reply_that_is_committed_before_the_round_ends_is_in_it(fleet, simulat
     """The holder has looked, a worker commits, the holder ends the round: the reply was accepted, so it counts."""
     fleet.away = {5}
     holder = fleet.holder()
-    coordinator = coordinator_of(simulator, holder, limits=RoundLimits(close_fraction=0.5, minimum_fraction=0.5))
+    coordinator = held_coordinator(holder, simulator, limits=RoundLimits(close_fraction=0.5, minimum_fraction=0.5))
     save, late = coordinator.storage.save, []
 
     def saving(saved) -> None:
@@ -142,7 +134,7 @@ def test_a_reply_that_is_committed_before_the_round_ends_is_in_it(fleet, simulat
 
 def test_two_holders_and_one_that_only_slept(fleet, simulator) -> None:
     first = fleet.holder()
-    slow = coordinator_of(simulator, first)
+    slow = held_coordinator(first, simulator)
     other = open_store(fleet.folder)
     assert other.hold() is None, "there is one holder at a time"
     first.round(slow)
@@ -153,7 +145,7 @@ def test_two_holders_and_one_that_only_slept(fleet, simulator) -> None:
         first.round(slow)
     assert slow.state.round == 1
     assert second.store.publication().kind == "over", "it has changed nothing"
-    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()
 
 
 def test_a_holder_that_lost_its_place_notices_while_it_waits(fleet, simulator) -> None:
@@ -166,7 +158,7 @@ def test_a_holder_that_lost_its_place_notices_while_it_waits(fleet, simulator) -
 
     fleet.then = taken_over
     with pytest.raises(HolderLost):
-        holder.round(coordinator_of(simulator, holder))
+        holder.round(held_coordinator(holder, simulator))
 
 
 def test_who_is_waited_for(tmp_path, simulator) -> None:
@@ -212,7 +204,7 @@ def test_the_deadline_goes_on_where_a_holder_dies(fleet, simulator, monkeypatch)
     rules = RoundLimits(deadline=100.0, minimum_fraction=0.5)
     first = fleet.holder(stop=lambda: fleet.now > 60.0)
     with pytest.raises(Interrupted):
-        first.round(coordinator_of(simulator, first, limits=rules))
+        first.round(held_coordinator(first, simulator, limits=rules))
     fleet.store.release()
     opened = fleet.store.publication().opened
     monkeypatch.setattr(fleet.store.database, "now", lambda: opened + 60.0)
@@ -234,7 +226,7 @@ def test_what_cannot_count_is_counted_by_code_and_not_waited_for(fleet, simulato
 
 def test_before_something_else_nobody_is_asked(fleet, simulator) -> None:
     holder = fleet.holder(busy=lambda: True)
-    coordinator = coordinator_of(simulator, holder)
+    coordinator = held_coordinator(holder, simulator)
     holder.round(coordinator)
     found = fleet.store.publication()
     assert (found.round, found.asked) == (0, NOBODY)

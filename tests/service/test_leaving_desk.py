@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import CLIENTS, SEED, device_of, simulator_of, terms_of, user_of
-from fleets import Fleet, enrolled, sent
+from devices import CLIENTS, SEED, device_of, simulator_of, state_after, terms_of, user_of
+from fleets import Fleet, enrolled, held_coordinator, sent
 from refusals import refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import Interrupted
 from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
-from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.reply import Task, decode_reply, decode_task, encode_task
 from quorank.federation.unlearning import rebuilding_name
 from quorank.federation.unlearning.departures import LEAVERS
@@ -29,7 +28,6 @@ from quorank.privacy.composition import compose, total_loss
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, Publication, leaving_receipt, leaving_request
 from quorank.service.holders.devices import REBUILDING, LeavingDesk
-from quorank.service.holders.rounds import KeptInStore
 from quorank.service.intake.intake import NOTHING
 
 ROUNDS = 8
@@ -60,10 +58,7 @@ class World(Fleet):
         simulator = self.simulator
         self.store.release()
         holder = self.holder(**options)
-        self.coordinator = Coordinator(
-            simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED, RoundLimits(),
-            KeptInStore(holder.store), holder.clock,
-        )  # fmt: skip
+        self.coordinator = held_coordinator(holder, simulator)
         self.desk = LeavingDesk(
             self.coordinator, simulator.initial().theta, self.interval, self.total_epsilon, holder=holder,
             log=lambda event, **numbers: self.told.append((event, numbers)),
@@ -138,9 +133,7 @@ def test_after_one_round_the_rebuilt_ranker_is_that_of_a_run_without_the_leaver(
     world.let_go()
     simulator = world.simulator
     absent = Simulator(simulator.federation, simulator.simulation, rounds=ROUNDS, absent=(LEAVER,))
-    state = absent.initial()
-    expected, _ = absent.federation.round(state, absent.gather(state))
-    assert world.coordinator.state.theta.tobytes() == expected.theta.tobytes()
+    assert world.coordinator.state.theta.tobytes() == state_after(absent, 1).theta.tobytes()
     assert world.coordinator.state.round == 1
     leavers = [(one.client, one.done, one.method, one.rounds) for one in world.desk.leavers]
     assert leavers == [(LEAVER, True, "fresh", 1)]

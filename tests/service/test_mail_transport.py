@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from devices import SEED, simulator_of
-from fleets import Fleet, enrolled, in_process, sent
+from devices import simulator_of, state_after
+from fleets import Fleet, enrolled, held_coordinator, sent
 
 from quorank.engines.process import Simulator
 from quorank.engines.simulated_clients import SimulatedClients
 from quorank.errors import Interrupted
 from quorank.federation import Federation
-from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.coordinator import RoundLimits
 from quorank.federation.reply import decode_task
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.secure_round import SecureMember, invitation, open_envelope
 from quorank.protocol.transport import BUSY, Failure
-from quorank.service.holders.rounds import Holder, KeptInStore
 
-CLIENTS, ROUNDS = 8, 3
+CLIENTS, ROUNDS, LIMITS = 8, 3, RoundLimits(deadline=60.0)
 
 
 class SecureFleet(Fleet):
@@ -68,23 +67,15 @@ whole = pytest.mark.parametrize("fleet", [0.0], indirect=True)
 """In process nobody leaves by lot."""
 
 
-def coordinator_of(fleet: SecureFleet, holder: Holder) -> Coordinator:
-    simulator = fleet.simulator
-    return Coordinator(
-        simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS, "run", SEED,
-        RoundLimits(deadline=60.0), KeptInStore(holder.store), holder.clock,
-    )  # fmt: skip
-
-
 @whole
 def test_secure_rounds_come_to_the_bits_of_the_run_in_process(fleet) -> None:
     holder = fleet.holder()
-    coordinator = coordinator_of(fleet, holder)
+    coordinator = held_coordinator(holder, fleet.simulator, limits=LIMITS)
     kinds = []
     fleet.then = lambda: kinds.append(fleet.store.publication().kind)
     for _ in range(ROUNDS):
         holder.round(coordinator)
-    assert coordinator.state.theta.tobytes() == in_process(fleet.simulator, ROUNDS)
+    assert coordinator.state.theta.tobytes() == state_after(fleet.simulator).theta.tobytes()
     assert set(kinds) == {"secure"} and fleet.store.publication().kind == "over"
     found = fleet.store.publication()
     assert all(fleet.store.letter(member) is None for member in range(CLIENTS)), "no letter is left behind"
@@ -95,7 +86,7 @@ def test_secure_rounds_come_to_the_bits_of_the_run_in_process(fleet) -> None:
 def test_who_leaves_in_the_middle_is_left_out(said, fleet) -> None:
     fleet.quiet, fleet.leaves = {4: 4}, {4} if said else set()
     holder = fleet.holder()
-    coordinator = coordinator_of(fleet, holder)
+    coordinator = held_coordinator(holder, fleet.simulator, limits=LIMITS)
     began = fleet.now
     assert holder.round(coordinator).participants == CLIENTS
     assert (fleet.now - began < 30.0) == said, "who says so is not waited for"
@@ -106,7 +97,7 @@ def test_who_leaves_in_the_middle_is_left_out(said, fleet) -> None:
 def test_identities_are_those_of_the_enrolment(fleet) -> None:
     fleet.keys[2] = fleet.keys[2].create()
     holder = fleet.holder()
-    coordinator = coordinator_of(fleet, holder)
+    coordinator = held_coordinator(holder, fleet.simulator, limits=LIMITS)
     assert holder.round(coordinator).participants == CLIENTS - 1
     assert set(coordinator.refused) == {"secure-sum.identity"}
 
@@ -116,10 +107,10 @@ def test_a_round_that_was_begun_is_given_up_by_who_takes_over(fleet) -> None:
     looks = []
     first = fleet.holder(stop=lambda: looks.append(1) or len(looks) > 3)
     with pytest.raises(Interrupted):
-        first.round(coordinator_of(fleet, first))
+        first.round(held_coordinator(first, fleet.simulator, limits=LIMITS))
     fleet.store.release()
     second = fleet.holder()
-    coordinator = coordinator_of(fleet, second)
+    coordinator = held_coordinator(second, fleet.simulator, limits=LIMITS)
     assert second.round(coordinator).participants == 0
     assert second.round(coordinator).participants == CLIENTS
     assert coordinator.state.round == 2
@@ -129,7 +120,7 @@ def test_a_round_waits_for_as_many_as_a_sum_needs(fleet) -> None:
     for number in range(5):
         fleet.store.revoke(f"member-{number}")
     holder = fleet.holder(stop=lambda: fleet.now > 5.0)
-    coordinator = coordinator_of(fleet, holder)
+    coordinator = held_coordinator(holder, fleet.simulator, limits=LIMITS)
     assert fleet.simulator.mechanism.signed_by == 5
     with pytest.raises(Interrupted):
         holder.round(coordinator)
@@ -167,10 +158,10 @@ def test_simulated_members_answer_in_bundles_and_begin_again(fleet) -> None:
     stops = []
     holder = fleet.holder(simulated=True, stop=lambda: stops.append(1) or len(stops) == 3)
     with pytest.raises(Interrupted):
-        holder.round(coordinator_of(fleet, holder))
+        holder.round(held_coordinator(holder, fleet.simulator, limits=LIMITS))
     fleet.store.release()
     holder = fleet.holder(simulated=True)
-    coordinator = coordinator_of(fleet, holder)
+    coordinator = held_coordinator(holder, fleet.simulator, limits=LIMITS)
     for _ in range(ROUNDS):
         assert holder.round(coordinator).participants == CLIENTS
-    assert coordinator.state.theta.tobytes() == in_process(simulator, ROUNDS)
+    assert coordinator.state.theta.tobytes() == state_after(simulator).theta.tobytes()

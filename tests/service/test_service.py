@@ -16,7 +16,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from devices import killed, shoot
+from devices import killed, shoot, state_after
 from fleets import Fleet, enrolled, sent
 from postgresql_server import empty_database, start_server, stop_server
 from refusals import refused
@@ -62,10 +62,8 @@ def runner() -> Runner:
 @pytest.fixture(scope="module")
 def expected(runner) -> bytes:
     """The ranker of the run in process."""
-    state = runner.simulator.initial()
-    for _ in range(ROUNDS):
-        state, _ = runner.experiment.federation.round(state, runner.simulator.gather(state))
-    theta, statement = runner.experiment.federation.ranker(state), runner.mechanism.statement(ROUNDS)
+    theta = runner.experiment.federation.ranker(state_after(runner.simulator))
+    statement = runner.mechanism.statement(ROUNDS)
     return ranker_bytes(saved_ranker(runner.experiment, theta, 46, statement, by="coordinator"))
 
 

@@ -175,7 +175,7 @@ BASE = Status("devices", "running", "demo", 1e9, counts=MemberCounts(6, 0, 6, 6)
 def coordinator(tiny_collection):
     """Two rounds are over, and of the third 4 of 6 clients have answered; one reply came twice, one was too long."""
     simulator = simulator_of(tiny_collection)
-    made = coordinator_of(simulator, RoundLimits(minimum_fraction=0.5, deadline=60.0, max_norm=50.0))
+    made = coordinator_of(simulator, limits=RoundLimits(minimum_fraction=0.5, deadline=60.0, max_norm=50.0))
     for number in range(3):
         replies = simulator.replies(made.plan(), np.arange(6 if number < 2 else 4))
         assert all(made.receive(encode_reply(reply)).accepted for reply in replies)

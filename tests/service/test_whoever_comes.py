@@ -6,16 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
-from devices import SEED, simulator_of
-from fleets import Fleet, enrolled, sent
+from devices import simulator_of
+from fleets import Fleet, enrolled, held_coordinator, sent
 
 from quorank.engines.process import Simulator
 from quorank.federation import Arrivals, Federation
-from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import decode_task
 from quorank.privacy import ClippedGaussian
 from quorank.protocol.keys import MemberKey
-from quorank.service.holders.rounds import Holder, KeptInStore
 
 PLANNED, ROUNDS = 6, 5
 PART = Arrivals(enough=3, least=2, minutes=1.0, most=2, rest=1)
@@ -25,11 +23,6 @@ PART = Arrivals(enough=3, least=2, minutes=1.0, most=2, rest=1)
 def simulator(tiny_collection) -> Simulator:
     privacy = ClippedGaussian(noise_multiplier=0.5, clip=0.5)
     return simulator_of(tiny_collection, Federation(PLANNED, 3, participation=PART, privacy=privacy), rounds=ROUNDS)
-
-
-def coordinator_of(simulator: Simulator, holder: Holder) -> Coordinator:
-    start = simulator.federation, simulator.mechanism, simulator.initial(), ROUNDS
-    return Coordinator(*start, seed=SEED, storage=KeptInStore(holder.store), clock=holder.clock, enrolled=holder)
 
 
 def replayed(simulator: Simulator, cohorts: list[list[int]]) -> bytes:
@@ -54,7 +47,7 @@ def test_enough_end_a_round_and_each_member_keeps_its_turns_also_with_a_new_hold
     enrolled(fleet.store, 9)
     for _ in range(ROUNDS):
         holder = fleet.holder()
-        coordinator = coordinator_of(simulator, holder)
+        coordinator = held_coordinator(holder, simulator, enrolled=holder)
         assert holder.round(coordinator).participants == 3
         fleet.store.release()
     cohorts = came(fleet)
@@ -73,7 +66,7 @@ def test_the_least_are_enough_when_the_time_is_over(simulator, tmp_path) -> None
     enrolled(fleet.store, 6)
     fleet.away = {0, 2, 3, 5}
     holder = fleet.holder()
-    coordinator = coordinator_of(simulator, holder)
+    coordinator = held_coordinator(holder, simulator, enrolled=holder)
     before = fleet.now
     assert holder.round(coordinator).participants == 2
     assert 59.0 <= fleet.now - before < 70.0
@@ -85,7 +78,7 @@ def test_who_enrols_while_the_run_goes_is_in_it_and_who_is_revoked_is_not(simula
     fleet = Fleet(tmp_path, simulator)
     enrolled(fleet.store, 3)
     holder = fleet.holder()
-    coordinator = coordinator_of(simulator, holder)
+    coordinator = held_coordinator(holder, simulator, enrolled=holder)
     holder.round(coordinator)
     for number in (40, 41, 42, 43):  # the first three rest
         fleet.store.invite(f"later-{number}", "device", bytes([number]) * 32, number)

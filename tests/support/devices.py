@@ -1,10 +1,11 @@
-"""Devices of a small experiment, in folders of their own, and what stands in front of and behind them."""
+"""Simulator, coordinator with its storage and clock, and devices of a small experiment."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy as np
 from quorank.engines.process import Simulator
 from quorank.experiments.simulated_user import SimulatedUser
 from quorank.federation import Federation
-from quorank.federation.coordinator import Coordinator, RoundLimits
+from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Task, encode_task
+from quorank.federation.rounds import State
+from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.learning import Simulation
 from quorank.member.device import Device
 from quorank.member.private_store import PrivateStore
@@ -26,18 +29,57 @@ SEED, CLIENTS, ROUNDS = 3, 6, 4
 
 
 def simulator_of(
-    collection: Any, federation: Federation | None = None, ranker: Any = None, rounds: int = ROUNDS
+    collection: Any, federation: Federation | None = None, ranker: Any = None, rounds: int = ROUNDS, threads: int = 1
 ) -> Simulator:
     users = Cascade(preset="informational")
     simulation = Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=SEED)
-    return Simulator(federation or Federation(CLIENTS, 3), simulation, rounds=rounds)
+    return Simulator(federation or Federation(CLIENTS, 3), simulation, rounds=rounds, threads=threads)
 
 
-def coordinator_of(simulator: Simulator, limits: RoundLimits | None = None) -> Coordinator:
-    return Coordinator(
-        simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds or 1, seed=SEED,
-        limits=limits or RoundLimits(),
-    )  # fmt: skip
+def coordinator_of(simulator: Simulator, **options: Any) -> Coordinator:
+    start = simulator.federation, simulator.mechanism, simulator.initial(), simulator.rounds or 1
+    return Coordinator(*start, **{"seed": SEED} | options)
+
+
+def state_after(simulator: Simulator, rounds: int | None = None) -> State:
+    """State after these rounds, by default all, in process."""
+    state = simulator.initial()
+    for _ in range(simulator.rounds if rounds is None else rounds):
+        state, _ = simulator.federation.round(state, simulator.gather(state))
+    return state
+
+
+@dataclass
+class Ticks:
+    """A clock that goes on when somebody sleeps."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class MemoryStorage:
+    """`RoundStorage` in the memory of a test, which outlives the coordinator; the checkpoint is kept as bytes."""
+
+    where = "the test's memory"
+
+    def __init__(self) -> None:
+        self.saved: bytes | None = None
+        self.begun: int | None = None
+
+    def load(self) -> CoordinatorCheckpoint | None:
+        return None if self.saved is None else CoordinatorCheckpoint.parse(self.saved, self.where)
+
+    def save(self, saved: CoordinatorCheckpoint) -> None:
+        self.saved = saved.to_bytes()
+
+    def begin(self, round_: int) -> bool:
+        fresh, self.begun = self.begun != round_, round_
+        return fresh
 
 
 def terms_of(simulator: Simulator, client: int, **changes: Any) -> Terms:

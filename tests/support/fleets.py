@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from devices import coordinator_of
 
 from quorank.engines.process import Simulator
+from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_task, encode_reply
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Publication
-from quorank.service.holders.rounds import Holder
+from quorank.service.holders.rounds import Holder, KeptInStore
 from quorank.service.store.group_commit import Call, Outcome
 from quorank.service.store.sql_store import SqlStore, open_store
 
@@ -36,12 +38,9 @@ def sent(store: SqlStore, member: int, what: Any = "look", number: int = 0, cont
     return store.take([Call(member, os.urandom(16), what, number, content)])[0]
 
 
-def in_process(simulator: Simulator, rounds: int) -> bytes:
-    """Parameters after these rounds in process."""
-    state = simulator.initial()
-    for _ in range(rounds):
-        state, _ = simulator.federation.round(state, simulator.gather(state))
-    return state.theta.tobytes()
+def held_coordinator(holder: Holder, simulator: Simulator, **options: Any) -> Coordinator:
+    """Coordinator whose checkpoints are in the store of a holder."""
+    return coordinator_of(simulator, storage=KeptInStore(holder.store), clock=holder.clock, **options)
 
 
 class Fleet:
