@@ -71,7 +71,7 @@ def _table(data: bytes) -> object:
 def terms(data: bytes) -> None:
     """A device's terms, and the privacy that they promise."""
     found = Terms.read(_table(data))
-    _ = found.parameters, found.mechanism, found.secure, found.reports, found.split
+    _ = found.parameters, found.mechanism, found.reports, found.split
     assert Terms.read(json.loads(json.dumps(found.table()))) == found, "terms are written as other ones"
 
 

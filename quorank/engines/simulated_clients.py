@@ -30,7 +30,7 @@ from quorank.privacy.mechanisms.integer_sums import IntegerSums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
-from quorank.protocol.secure_round import SecureMember, invitation
+from quorank.protocol.secure_round import SecureMember, parse_opening
 
 NOTHING = -2
 """Round of an empty slot; rows before the first round have round -1."""
@@ -149,7 +149,7 @@ class SimulatedClients:
         )
         messages, opened, task = single(content), {}, b""
         for client, message in messages:
-            found = invitation(message)
+            found = parse_opening(message)
             if found is not None:
                 opened[client], task = found
         new = {client: occasion for client, occasion in opened.items() if self._occasion(client) != occasion}

@@ -94,7 +94,7 @@ def private_report(
     terms: Terms, lists: Sequence[Booleans], entropy: Entropy, round_: int
 ) -> tuple[tuple[float, float, float], dict[str, Any]]:
     """Return (statistics of the reply, entry of the log); zeros and nothing where no report was agreed."""
-    response = terms.figure
+    response = terms.metric_response
     if response is None:
         return (0.0, 0.0, 0.0), {}
     steps = response.respond(mean_ndcg(lists, terms.k), entropy(SECRET_BYTES), round_, terms.client)

@@ -188,7 +188,7 @@ class Device:
 
     def _answer(self, content: bytes) -> bytes:
         with self.committing():
-            if self.terms.secure:
+            if self.terms.privacy.hides_single_updates:
                 raise Refusal("secure")
             stored, prepared = self.prepare(content)
             return stored if prepared is None else self._release(prepared)
@@ -217,7 +217,7 @@ class Device:
             return stored, None
         self._adopt(task)
         try:
-            terms.turns.check(store.answers(terms.run), store.last_round(terms.run), task.round + 1)
+            terms.setting.turns.check(store.answers(terms.run), store.last_round(terms.run), task.round + 1)
         except BadInput as error:
             raise Refusal("often" if error.code == "reply.too-often" else "resting") from None
         if store.waiting() < terms.interactions:

@@ -30,7 +30,7 @@ from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, Refusal
-from quorank.protocol.secure_round import SecureMember, invitation
+from quorank.protocol.secure_round import SecureMember, parse_opening
 
 _SECURE = b"QSEC"
 _BEGUN = "secure round"
@@ -57,7 +57,7 @@ class DeviceAnswers:
         """Return the answer to a phase of a secure sum, and to nothing else."""
         if not content.startswith(_SECURE):
             return Declined("malformed")
-        if not self.device.terms.secure:
+        if not self.device.terms.privacy.hides_single_updates:
             return Declined("secure")
         return self.device.guarded(lambda: self._answer_phase(content))
 
@@ -119,7 +119,7 @@ class DeviceAnswers:
 
     def _answer_phase(self, content: bytes) -> bytes:
         try:
-            opening = invitation(content)
+            opening = parse_opening(content)
         except BadInput as error:
             raise Refusal("version" if error.code == "secure-sum.version" else "malformed") from None
         if opening is not None and opening[1] != self._task:

@@ -12,7 +12,6 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -31,13 +30,6 @@ _PEM = serialization.Encoding.PEM
 _USAGES = dict.fromkeys(inspect.signature(x509.KeyUsage).parameters, False)
 
 
-class Pair(NamedTuple):
-    """Secret key and its public counterpart."""
-
-    private: bytes
-    public: bytes
-
-
 @dataclass(frozen=True, eq=False)
 class Authority:
     """Authority that signs the certificates of a coordinator."""
@@ -49,11 +41,13 @@ class Authority:
     def create(cls, name: str = "Quorank", days: int = 10 * YEAR) -> Authority:
         """Create an authority."""
         key = ec.generate_private_key(_CURVE)
-        subject, identifier = _named(f"{name} authority"), x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        usage = x509.KeyUsage(**_USAGES | {"key_cert_sign": True, "crl_sign": True})
-        builder = _builder(subject, subject, key.public_key(), days).add_extension(identifier, critical=False)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        return cls(builder.add_extension(usage, critical=True).sign(key, hashes.SHA384()), key)
+        subject = _named(f"{name} authority")
+        extensions: list[tuple[x509.ExtensionType, bool]] = [
+            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+            (x509.BasicConstraints(ca=True, path_length=0), True),
+            (x509.KeyUsage(**_USAGES | {"key_cert_sign": True, "crl_sign": True}), True),
+        ]
+        return cls(_signed(subject, subject, key.public_key(), days, extensions, key), key)
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
@@ -61,16 +55,14 @@ class Authority:
         try:
             certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
             key = serialization.load_pem_private_key((folder / KEY).read_bytes(), None)
-            fits = isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
-            fits = fits and len(certificate.subject) == 1  # parsed lazily by the library
+            fits = key.public_key() == certificate.public_key() and len(certificate.subject) == 1  # parsed lazily
         except Exception as error:  # the library raises several error classes
-            said = (
-                f"no certificate authority can be read here ({type(error).__name__}); expected {CERTIFICATE} and {KEY}"
-            )
-            raise BadInput("authority.unreadable", said, f"{folder}") from None
-        said = f"{KEY} does not belong to {CERTIFICATE}; restore both from one copy"
-        require(fits, "authority.other-key", said, f"{folder}")
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
+            reason = type(error).__name__
+            sentence = f"no certificate authority can be read here ({reason}); expected {CERTIFICATE} and {KEY}"
+            raise BadInput("authority.unreadable", sentence, f"{folder}") from None
+        if not (fits and isinstance(key, ec.EllipticCurvePrivateKey)):
+            sentence = f"{KEY} does not belong to {CERTIFICATE}; restore both from one copy"
+            raise BadInput("authority.other-key", sentence, f"{folder}")
         return cls(certificate, key)
 
     @property
@@ -83,20 +75,20 @@ class Authority:
         write_private(folder / KEY, _key_bytes(self.key))
         write_whole(folder / CERTIFICATE, self.pem, durable=True)
 
-    def server(self, hosts: Sequence[str], days: int = YEAR) -> Pair:
-        """Issue a server certificate for these names and addresses, with its key."""
+    def server(self, hosts: Sequence[str], days: int = YEAR) -> tuple[bytes, bytes]:
+        """Issue a server certificate for these names and addresses; returns (private key, certificate), PEM."""
         require(hosts, "certificate.no-host", "a server's certificate needs at least one name or address")
         key = ec.generate_private_key(_SERVER_CURVE)
-        builder = _builder(_named(hosts[0]), self.certificate.subject, key.public_key(), days)
-        names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        usage = x509.KeyUsage(**_USAGES | {"digital_signature": True})
-        builder = builder.add_extension(usage, critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        certificate = builder.add_extension(own, critical=False).sign(self.key, hashes.SHA384())
-        return Pair(_key_bytes(key), certificate.public_bytes(_PEM))
+        extensions: list[tuple[x509.ExtensionType, bool]] = [
+            (x509.SubjectAlternativeName([_alternative(host) for host in hosts]), False),
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (x509.KeyUsage(**_USAGES | {"digital_signature": True}), True),
+            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), False),
+        ]
+        issuer = self.certificate.subject
+        certificate = _signed(_named(hosts[0]), issuer, key.public_key(), days, extensions, self.key)
+        return _key_bytes(key), certificate.public_bytes(_PEM)
 
 
 def days_left(certificate: Path) -> float:
@@ -119,7 +111,6 @@ def fit_together(certificate: Path, key: Path) -> bool:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file with mode 0600, atomically and durably."""
-    require(path.parent.is_dir(), "folder.missing", f"the directory {path.parent} does not exist", f"{path}")
     write_whole(path, content, durable=True, private=True)
 
 
@@ -134,15 +125,23 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
-    """Return the common part of all certificates; valid from an hour ago, since clocks differ."""
+def _signed(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    days: int,
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+    signer: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    """Return a certificate with (extension, critical) pairs; valid from an hour ago, since clocks differ."""
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - datetime.timedelta(hours=1))
-    return builder.not_valid_after(now + datetime.timedelta(days=days))
+    builder = builder.not_valid_after(now + datetime.timedelta(days=days))
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(signer, hashes.SHA384())
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:

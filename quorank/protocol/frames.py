@@ -1,7 +1,7 @@
 """Bundles of byte strings, in messages and on sockets between processes of one machine.
 
-A bundle is the number of its parts, their lengths, and the parts. Only the standard library is imported, since short-lived
-processes import this module first.
+A bundle holds the number of its parts, their lengths, and the parts. This module is imported first by short-lived
+processes, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections.abc import Sequence
 
 from quorank.errors import require
 
-LARGEST = 1 << 30
-"""Maximum bytes of a bundle."""
+LARGEST = 1 << 30  # maximum bytes of a bundle
 
-MOST = 1 << 20
-"""Maximum number of parts."""
+MOST = 1 << 20  # maximum number of parts
 
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")

@@ -1,12 +1,11 @@
 """HTTPS client of a member: signed requests to one service, over urllib3's connections.
 
 Nothing in an answer is trusted unchecked. Answers have a maximum size and a total time limit, are never compressed, and
-redirections are not followed. Tasks carry a signature by the service's key. Request times follow the service's clock: a
-refusal tells a member how far its own clock is off, and the request is repeated once. With the authority of an invitation,
-validity dates of certificates are ignored for the same reason.
+redirects are not followed. Tasks are signed by the service's key. Request times follow the service's clock: a refusal
+states the service's time, and the request is repeated once. Validity dates of certificates by an invitation's authority
+are ignored, since the member's clock may be wrong.
 
-Every call is idempotent: a committed call is answered as it was the first time. A kept connection that the service has
-closed meanwhile is therefore replaced silently.
+Every call is idempotent, so a kept connection that the service has closed is replaced silently.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
@@ -35,25 +34,24 @@ from quorank.errors import BadInput, require
 from quorank.files.codec import Length, Range
 from quorank.files.documents import parse_json
 from quorank.protocol import requests
-from quorank.protocol.invitation import Invitation
+from quorank.protocol.invitation import LOOPBACK, Invitation
 from quorank.protocol.keys import MemberKey, is_signed, task_content
 from quorank.protocol.messages import KINDS
 
-CALL_SECONDS, CONNECT_SECONDS = 60.0, 20.0
-"""Time limits on a whole call and on its connection."""
-TASK_BYTES, MAIL_BYTES, TERMS_BYTES, ANSWER_BYTES = 1 << 26, 1 << 24, 1 << 24, 1 << 16
-"""Maximum bytes of a task, a letter, the answer to an enrolment, and any other answer."""
-LONGEST_NEXT = 86_400.0
-"""Maximum polling interval, seconds."""
+CALL_SECONDS, CONNECT_SECONDS = 60.0, 20.0  # time limits on a whole call and on its connection
+TASK_BYTES, MAIL_BYTES = 1 << 26, 1 << 24  # maximum bytes of a task and of a letter
+TERMS_BYTES, ANSWER_BYTES = 1 << 24, 1 << 16  # maximum bytes of the answer to an enrolment, and of any other answer
+LONGEST_NEXT = 86_400.0  # maximum polling interval, seconds
 
+ENROL = "/v1/enrol"
 _BLOCK = 1 << 16
 _NO_CHECK_TIME = 0x200000  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
-_LOCAL = ("localhost", "127.0.0.1", "::1")
+
 _DECIMAL, _INTEGER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), re.compile(r"[0-9]{1,15}")
-Answer = tuple[int, dict[str, str], bytes]
-"""Status, headers by lower-case names, and content of an answer."""
+Answer = tuple[int, dict[str, str], bytes]  # status, headers by lower-case names, and content of an answer
+# errors of a kept connection that the service has closed
 _CLOSED = (ConnectionError, http.client.BadStatusLine, ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""Errors of a kept connection that the service has closed."""
+H = TypeVar("H")
 
 
 class ServiceRefusal(BadInput):
@@ -101,7 +99,7 @@ class Enrolment:
 
 @dataclass(frozen=True)
 class LeavingState:
-    """State of a request to leave: heard, or done with a receipt."""
+    """State of a request to leave: received, or done with a receipt."""
 
     state: Literal["heard", "done"]
     receipt: Annotated[str, Length(4096)] | None = None
@@ -122,7 +120,7 @@ class PollingInterval:
     _failures: int = field(default=0, init=False)
 
     def after_success(self, wait: float) -> float:
-        """Return the service's interval, extended by up to a tenth so that members do not come all at once."""
+        """Return the service's interval, extended by up to a tenth at random to spread the members' requests."""
         self._failures = 0
         return wait * (1.0 + 0.1 * self.draw())
 
@@ -169,16 +167,15 @@ class ServiceClient:
     def enrol(self, invitation: Invitation, key: MemberKey) -> Enrolment:
         """Enrol with the member's own key; repeating the call returns the same enrolment."""
         body = requests.enrolment_body(key, self.service, invitation.code, invitation.token)
-        _, _, content = self._call("POST", "/v1/enrol", body, most=TERMS_BYTES, signed=False)
-        found: Enrolment = _decoded(content, Enrolment)
-        self.key, self.member = key, found.member
-        return found
+        _, _, content = self._call("POST", ENROL, body, most=TERMS_BYTES)
+        enrolment = _decoded(content, Enrolment)
+        self.key, self.member = key, enrolment.member
+        return enrolment
 
     def task(self, etag: str = "", most: int = TASK_BYTES) -> ServedTask:
         """Return the current task, without content if it is the one with this tag."""
         extra = {"if-none-match": etag} if etag else {}
-        signed = self.key is not None and self.member is not None
-        status, headers, content = self._call("GET", "/v1/task", extra=extra, most=most, signed=signed)
+        status, headers, content = self._call("GET", "/v1/task", extra=extra, most=most)
         asked = headers.get(requests.ASKED) != "0"
         if status != 200:
             return ServedTask(_next(headers), etag=etag if status == 304 else "", asked=asked)
@@ -193,8 +190,7 @@ class ServiceClient:
     def reply(self, content: bytes) -> float:
         """Send a reply, which is committed when this returns; returns the polling interval, seconds."""
         _, headers, answer = self._call("POST", "/v1/reply", content)
-        found = _decoded(answer).get("next")
-        return _next({requests.NEXT: f"{found}"}) if type(found) in (int, float) else _next(headers)
+        return _next({requests.NEXT: f"{_decoded(answer, dict[str, Any]).get('next')}"} | headers)
 
     def mail(self, most: int = MAIL_BYTES) -> ServedMail:
         """Return the oldest unanswered letter."""
@@ -210,9 +206,9 @@ class ServiceClient:
         return _next(self._call("POST", f"/v1/mail?id={number}", content)[1])
 
     def leave(self, request: bytes = b"") -> LeavingState:
-        """Send a request to leave, or nothing to ask what has become of it; returns its state."""
-        found: LeavingState = _decoded(self._call("POST" if request else "GET", "/v1/leave", request)[2], LeavingState)
-        return found
+        """Send a request to leave; without content return the state of the earlier request."""
+        _, _, content = self._call("POST" if request else "GET", "/v1/leave", request)
+        return _decoded(content, LeavingState)
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""
@@ -229,18 +225,16 @@ class ServiceClient:
         body: bytes = b"",
         *,
         most: int = ANSWER_BYTES,
-        signed: bool = True,
         extra: Mapping[str, str] | None = None,
     ) -> Answer:
         """Return (status, headers, content) of an accepted call; raise ServiceRefusal otherwise.
 
-        A call at another time than the service's is repeated once with a corrected clock, a call over a kept connection
-        that turns out to be closed over a new one.
+        Repeat a call with a corrected clock if its time was refused, and over a new connection if a kept one is closed.
         """
         corrected = False
         while True:
             kept = self._connection is not None
-            headers = dict(extra or {}) | self._headers(method, target, body, signed)
+            headers = dict(extra or {}) | self._headers(method, target, body)
             try:
                 status, found, content = self._send(method, target, body, most, headers)
             except (OSError, http.client.HTTPException, HTTPError) as error:
@@ -256,16 +250,14 @@ class ServiceClient:
             corrected, self.offset = True, int(time_) - self.clock()
             self.note_offset(self.offset)
 
-    def _headers(self, method: str, target: str, body: bytes, signed: bool) -> dict[str, str]:
+    def _headers(self, method: str, target: str, body: bytes) -> dict[str, str]:
         headers = {"accept-encoding": "identity", "user-agent": requests.AGENT}
         if not self.keep:
             headers["connection"] = "close"
         if method == "POST":
             headers |= {"content-length": str(len(body)), "content-type": "application/octet-stream"}
-        if not signed:
+        if target == ENROL or self.key is None or self.member is None:
             return headers
-        if self.key is None or self.member is None:
-            raise BadInput("request.unsigned", "enrol first")
         now, nonce = int(self.clock() + self.offset), secrets.token_bytes(requests.NONCE)
         return headers | requests.signed_headers(self.key, self.service, self.member, method, target, body, now, nonce)
 
@@ -356,7 +348,7 @@ def _context(certificate: str) -> ssl.SSLContext:
 def _proxy_of(host: str) -> tuple[str, int, dict[str, str]] | None:
     """Return (host, port, headers) of the proxy that the environment names for this host."""
     address = getproxies_environment().get("https", "")
-    if not address or host in _LOCAL or proxy_bypass_environment(host):
+    if not address or host in LOOPBACK or proxy_bypass_environment(host):
         return None
     try:
         found = parse_url(address if "//" in address else f"//{address}")
@@ -378,7 +370,7 @@ def _unreachable(error: Exception) -> ServiceRefusal:
 
 def _refusal(status: int, headers: Mapping[str, str], content: bytes) -> ServiceRefusal:
     try:
-        found = _decoded(content[:ANSWER_BYTES])
+        found = _decoded(content[:ANSWER_BYTES], dict[str, Any])
     except BadInput:
         found = {}
     known = requests.refusal(found.get("code"), found.get("sentence"))
@@ -395,9 +387,9 @@ def _decimal(value: str, default: float) -> float:
     return min(float(value), LONGEST_NEXT) if _DECIMAL.fullmatch(value) else default
 
 
-def _decoded(content: bytes, hint: Any = dict[str, Any]) -> Any:
+def _decoded(content: bytes, hint: type[H]) -> H:
     """Decode an answer; its content is never quoted."""
     try:
-        return parse_json(content, hint)
+        return parse_json(content, hint)  # type: ignore[no-any-return]
     except BadInput:
         raise BadInput("service.unreadable", "the service's answer cannot be read") from None

@@ -23,12 +23,10 @@ from quorank.files.codec import Length, decode, encode
 from quorank.files.documents import parse_json
 from quorank.protocol.keys import PUBLIC
 
-FILE = "invitation.json"
 VERSION = 2
-CODE = 32
-"""Bytes of a code."""
-LARGEST = 1 << 24
-"""Maximum bytes of an invitation."""
+CODE = 32  # bytes of a code
+LARGEST = 1 << 24  # maximum bytes of an invitation
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MARK = "quorank invitation"
 _DAMAGED = "the invitation is damaged: something is missing; ask for a new one"
 
@@ -46,8 +44,7 @@ def check_url(url: str) -> None:
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
-    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    allowed = parts.scheme == "https" or (parts.scheme == "http" and local)
+    allowed = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
     bare = parts.hostname and not parts.username and parts.path in ("", "/") and not parts.query and not parts.fragment
     require(
         allowed and bare and (port is None or port > 0) and url.isprintable() and " " not in url,
@@ -92,24 +89,21 @@ class Invitation:
     def read(cls, path: Path) -> Invitation:
         """Read an invitation file; errors name the file and quote none of its secrets."""
         try:
-            return cls.parse(read_whole(path, LARGEST, code="file.unreadable"))
+            content = read_whole(path, LARGEST, code="file.unreadable", advice="; expected an invitation")
         except BadInput as error:
-            if error.code == "file.too-large":
-                raise BadInput("invitation.too-large", "too large for an invitation", f"{path}") from None
-            if error.code.startswith("file."):
-                said = f"cannot be read ({error.sentence}); expected an invitation"
-                raise BadInput("file.unreadable", said, f"{path}") from None
+            code = "invitation.too-large" if error.code == "file.too-large" else "file.unreadable"
+            raise BadInput(code, error.sentence, error.where) from None
+        try:
+            return cls.parse(content)
+        except BadInput as error:
             raise error.at(f"{path}") from None
 
     @classmethod
     def parse(cls, content: bytes) -> Invitation:
         """Parse the content of an invitation file."""
-        try:
-            found = parse_json(content, Any)
-        except BadInput:
-            raise BadInput("invitation.not-json", "this is not JSON; expected an invitation") from None
-        if not isinstance(found, dict) or found.pop("format", None) != _MARK:
-            raise BadInput("invitation.not-one", "this is not an invitation; ask the operator for one")
+        found = parse_json(content, Any, code="invitation.not-json", advice="; expected an invitation")
+        named = isinstance(found, dict) and found.pop("format", None) == _MARK
+        require(named, "invitation.not-one", "this is not an invitation; ask the operator for one")
         version = found.pop("version", None)
         sentence = f"the invitation has version {version!r}, and this Quorank reads {VERSION}; ask for a new one"
         require(version == VERSION, "invitation.version", sentence)

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-PUBLIC, SIGNATURE = 32, 64
-"""Bytes of a public key and of a signature."""
+PUBLIC, SIGNATURE = 32, 64  # bytes of a public key and of a signature
 
 
 class MemberKey:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, get_args
 
 import numpy as np
 
@@ -34,11 +34,11 @@ class Publication:
     signature: bytes
     next: float  # polling interval, seconds
     number: int = 0  # of this publication, assigned by the store
-    room: int = 0  # maximum number of replies; 0: one of each member in `asked`
-    most: int = 0  # maximum number of replies of one member in the run; 0: unlimited
+    room: int = 0  # maximum number of replies; 0: one from each member in `asked`
+    most: int = 0  # maximum number of replies from one member in the run; 0: unlimited
     rest: int = 0  # rounds that a member sits out after a reply
     asked: bytes = b""  # numbers of the cohort, little-endian u32; empty: every member
-    limits: bytes = b""  # `ReplyLimits` of its replies as JSON; empty: it takes none (secure sums use letters)
+    limits: bytes = b""  # `ReplyLimits` as JSON; empty: no replies are accepted (secure sums use letters)
     opened: float = 0.0  # time of publication by the store's clock
 
     @cached_property
@@ -52,7 +52,7 @@ class Publication:
 
     def check_answers(self, member: int, number: int) -> None:
         """Reject a reply to another publication than this one, or from a member outside the cohort."""
-        require(self.limits, "reply.no-open-round", "no round is open that takes replies")
+        require(self.limits, "reply.no-open-round", "no round is open for replies")
         require(number == self.number, "reply.other-round", "the round of this reply is over")
         require(self.asks(member), "reply.unasked", "this member was not asked in this round")
 
@@ -60,7 +60,7 @@ class Publication:
         """Reject a member with `taken` replies, the last in round `last`, where the round already has `filled` replies."""
         self.turns.check(taken, last, self.round)
         full = self.room and filled >= self.room
-        require(not full, "reply.round-full", "the round already has all the replies that it takes")
+        require(not full, "reply.round-full", "the round already has all its replies")
 
 
 # ---------------------------------------------------------------- declined answers
@@ -77,16 +77,16 @@ REASONS = {
     "resting": "the device sits out some rounds between two answers",
     "often": "the device has answered as many rounds of this run as agreed",
     "task": "the task does not match the agreed terms",
-    "secure": "updates of this run leave in secure sums only",
+    "secure": "this run sends updates in secure sums only",
     "unmasking": "the secure sum did not follow the agreed terms",
     "version": "the secure sum has another version and both sides need the same one",
     "numbers": "the update holds a number that is not finite",
     "place": "earlier messages do not fit this folder",
-    "stopped": "the run cannot go on at this party",
+    "stopped": "the run cannot continue at this party",
     "storage": "the private file cannot be written",
     "fault": "the device could not answer",
 }
-"""All reasons that a member ever gives for sending no release: a fixed list, so nothing private can leak through it."""
+"""Reasons of members for sending no release: a fixed list, so nothing private can leak through it."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,9 @@ _MARK, _SIGNED = "quorank leave", b"quorank leave 1\n"
 _MALFORMED = "the request to leave is malformed"
 
 
-@dataclass(frozen=True)
-class Leaving:
+class Leaving(NamedTuple):
     """Request to leave whose signature is valid."""
 
-    run: str
     client: int
     at: float
     digest: str
@@ -150,7 +148,7 @@ class _Request(TypedDict):
 
 
 def leaving_request(place: AgreedTerms, key: MemberKey, at: float, nonce: bytes) -> bytes:
-    """Build a request to be forgotten: one line of JSON and the member's signature, so nobody can remove another client."""
+    """Return a request to leave: one line of JSON and the member's signature, so nobody can remove another client."""
     fields = {"format": _MARK, "run": place.run, "client": place.client, "at": at, "nonce": nonce.hex()}
     line = json.dumps(fields, sort_keys=True).encode()
     return line + b"\n" + key.sign(_SIGNED + line).hex().encode()
@@ -167,7 +165,7 @@ def check_leaving_request(request: bytes, run: str, keys: Mapping[int, bytes]) -
     given = bytes.fromhex(signature.decode()) if re.fullmatch(rb"[0-9a-f]{128}", signature) else b""
     signed = is_signed(key or b"", _SIGNED + line, given)
     require(signed, "leaving.unsigned", "the request to leave is not signed by the client that it names")
-    return Leaving(run, found["client"], found["at"], leaving_digest(request))
+    return Leaving(found["client"], found["at"], leaving_digest(request))
 
 
 def leaving_receipt(request: bytes) -> bytes:

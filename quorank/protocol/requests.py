@@ -24,28 +24,25 @@ from quorank.protocol.invitation import CODE
 from quorank.protocol.keys import PUBLIC, SIGNATURE, MemberKey, enrolment_content, is_signed
 
 PROTOCOL = 1
-AGENT = f"quorank/{__version__}"
-"""User-Agent of members."""
-NONCE = 16
-"""Bytes of a nonce."""
-CLOCK_SECONDS = 300.0
-"""Maximum difference between a request's time and the service's clock, seconds."""
-NONCE_SECONDS = 900.0
-"""Seconds for which a service stores nonces: longer than a request is valid."""
+AGENT = f"quorank/{__version__}"  # User-Agent of members
+NONCE = 16  # bytes of a nonce
+CLOCK_SECONDS = 300.0  # maximum difference between a request's time and the service's clock, seconds
+NONCE_SECONDS = 900.0  # seconds for which a service stores nonces, longer than a request is valid
 
 MEMBER, TIME, NONCE_HEADER, DIGEST, SIGNED, VERSION = (
     f"quorank-{name}" for name in ("member", "time", "nonce", "digest", "signature", "protocol")
 )
-KIND, ROUND, NEXT, MAIL = "quorank-kind", "quorank-round", "quorank-next", "quorank-mail"
-"""Headers of answers: kind and round of a task, polling interval in seconds, number of a letter."""
-ASKED = "quorank-asked"
-"""Header of a task: 0 for a member outside the cohort."""
+# headers of answers: kind and round of a task, 0 for a member outside its cohort, polling interval, number of a letter
+KIND, ROUND, ASKED, NEXT, MAIL = (f"quorank-{name}" for name in ("kind", "round", "asked", "next", "mail"))
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
 _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_LENGTH = re.compile(r"[0-9]{1,19}")
 _AGENT = re.compile(r"quorank/([0-9]{1,4}(?:\.[0-9]{1,4}){1,3}[a-z0-9.+-]{0,12})")
+
+_OTHER_PROTOCOL = f"this service speaks protocol {PROTOCOL}"
 
 _STATUSES = """
 401 request.unsigned request.unknown-member request.signature request.time operator.token
@@ -62,11 +59,10 @@ _STATUSES = """
 503 service.busy service.storage
 """
 STATUS = {code: int(line.split()[0]) for line in _STATUSES.strip().splitlines() for code in line.split()[1:]}
-"""HTTP statuses by code; a `reply.…`, `mail.…` or `leaving.…` is 409, anything else 400."""
 
 
 def status_of(code: str) -> int:
-    """Return the HTTP status of an error code."""
+    """Return the HTTP status of an error code; 409 for a conflict of a reply, letter or request to leave, else 400."""
     return STATUS.get(code, 409 if code.startswith(("reply.", "mail.", "leaving.")) else 400)
 
 
@@ -105,26 +101,25 @@ def signed_headers(
 def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return headers by lower-case names; reject repeated protocol headers."""
     headers: dict[str, str] = {}
-    for name, value in pairs:
-        word = name.decode("latin-1").lower()
-        again = word in headers and (word.startswith("quorank-") or word in ("content-length", "content-encoding"))
+    for raw, value in pairs:
+        name = raw.decode("latin-1").lower()
+        again = name in headers and name.startswith(("quorank-", "content-"))
         require(not again, "request.malformed", "a header of the request is repeated")
-        headers[word] = value.decode("latin-1")
+        headers[name] = value.decode("latin-1")
     return headers
 
 
 def body_length(headers: Mapping[str, str], most: int) -> int:
     """Return the announced or maximum length of a body; reject longer and compressed ones."""
     require("content-encoding" not in headers, "request.encoding", "a body must not be compressed")
-    length = headers.get("content-length", str(most)) or str(most)
-    number = length.isascii() and length.isdecimal() and len(length) < 20
-    require(number, "request.malformed", "a header is malformed")
+    length = headers.get("content-length") or str(most)
+    require(_LENGTH.fullmatch(length), "request.malformed", "a header is malformed")
     require(int(length) <= most, "request.too-long", f"a body of this call has at most {most} bytes")
     return int(length)
 
 
 def decode_base64(value: str) -> bytes:
-    """Return the bytes of an untrusted header; none where it is malformed."""
+    """Return the bytes of an untrusted header; empty if it is malformed."""
     with suppress(binascii.Error, ValueError):
         return base64.b64decode(value, validate=True)
     return b""
@@ -133,17 +128,15 @@ def decode_base64(value: str) -> bytes:
 def read_head(headers: Mapping[str, str]) -> SignedHead:
     """Parse the signed headers, given by lower-case names."""
     require(SIGNED in headers, "request.unsigned", "the request is not signed; enrol first, and sign every request")
-    version = headers.get(VERSION, "")
-    require(version == str(PROTOCOL), "request.protocol", f"this service speaks protocol {PROTOCOL}")
+    require(headers.get(VERSION) == str(PROTOCOL), "request.protocol", _OTHER_PROTOCOL)
     words = [headers.get(name, "") for name in (MEMBER, TIME, NONCE_HEADER, DIGEST)]
     signature = decode_base64(headers[SIGNED])
     valid = all(shape.fullmatch(word) for word, shape in zip(words, (_NUMBER, _SECONDS, _NONCE, _DIGEST), strict=True))
     require(valid and len(signature) == SIGNATURE, "request.malformed", "a header of the request is malformed")
     member, time, nonce, digest = words
-    found = _AGENT.fullmatch(headers.get("user-agent", ""))
-    return SignedHead(
-        int(member), int(time), bytes.fromhex(nonce), digest, signature, "" if found is None else found[1]
-    )
+    agent = _AGENT.fullmatch(headers.get("user-agent", ""))
+    program = "" if agent is None else agent[1]
+    return SignedHead(int(member), int(time), bytes.fromhex(nonce), digest, signature, program)
 
 
 def check(head: SignedHead, key: bytes, service: bytes, method: str, target: str, now: float) -> None:
@@ -155,8 +148,8 @@ def check(head: SignedHead, key: bytes, service: bytes, method: str, target: str
 
 def check_body(head: SignedHead, body: bytes) -> None:
     """Reject a body with another digest than the signed one."""
-    good = hashlib.sha256(body).hexdigest() == head.digest
-    require(good, "request.digest", "the body is not the one that was signed")
+    signed = hashlib.sha256(body).hexdigest() == head.digest
+    require(signed, "request.digest", "the body is not the one that was signed")
 
 
 def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str = "") -> bytes:
@@ -183,12 +176,12 @@ def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
     except BadInput:
         sentence = "an enrolment has protocol, code or token, key and proof"
         raise BadInput("request.malformed", sentence) from None
-    require(found["protocol"] == PROTOCOL, "request.protocol", f"this service speaks protocol {PROTOCOL}")
+    require(found["protocol"] == PROTOCOL, "request.protocol", _OTHER_PROTOCOL)
     key, code, token = found["key"], found.get("code", b""), found.get("token", "")
     proof = decode_base64(found["proof"])
     require(len(proof) == SIGNATURE, "request.malformed", "the proof of an enrolment is a signature")
-    good = is_signed(key, enrolment_content(service, code or token.encode(), key), proof)
-    require(good, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
+    signed = is_signed(key, enrolment_content(service, code or token.encode(), key), proof)
+    require(signed, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
     return key, code, token
 
 

@@ -1,13 +1,12 @@
 """Client of a secure sum against a malicious server: signed keys, and a minimum number of survivors.
 
 Bonawitz et al. 2017, fig. 4, with the additions for active servers. Every client signs its two public keys with a
-long-term identity (Ed25519); a client that has pinned the identities of the others refuses keys that none of them signed,
-so a server cannot invent clients or stand between two of them. Before anything is unmasked, every client signs the one
-list of survivors that it was shown, together with the round's roster and its members that shared. It refuses a list shorter
-than `least`, or one whose masks might fall apart, and unmasks only where `least` clients have signed the same. A client
-signs once, `least` is more than half of the roster, and a client tells one secret of another, never both. Every unmasked
-sum is therefore over at least `least` clients, as long as no more of them collude with the server than
-`graph.tolerated_colluders` says.
+long-term identity (Ed25519). A client that has pinned the identities of the others refuses keys that they did not sign, so
+a server cannot invent clients or impersonate them. Before unmasking, every client signs the one list of survivors that it
+was shown, with the round's roster and the clients that shared. It refuses a list that is shorter than `least` or has a
+disconnected mask graph, and unmasks only where `least` clients have signed the same list. A client signs once, `least` is
+more than half of the roster, and a client reveals one of another's two secrets, never both. Every unmasked sum is therefore
+over at least `least` clients, as long as no more than `graph.tolerated_colluders` of them collude with the server.
 
 Pinned identities are as trustworthy as their channel: from the coordinator alone they prove nothing.
 """
@@ -37,9 +36,7 @@ from quorank.protocol.keys import SIGNATURE, MemberKey, is_signed
 _PLACE = struct.Struct("<II")
 _KEYS, _SURVIVORS = b"quorank secure sum: keys", b"quorank secure sum: survivors"
 
-Signatures = Mapping[int, bytes]
-Pinned = Mapping[int, bytes]
-"""By client: the public key of its identity."""
+Pinned = Mapping[int, bytes]  # public keys of identities by client
 
 
 def signed_content(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
@@ -66,13 +63,13 @@ class SignedKeys:
     signature: bytes
 
     def to_bytes(self) -> bytes:
-        """Write the keys, and the signature behind them."""
+        """Encode the keys, followed by the signature."""
         return self.keys.to_bytes() + self.signature
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> SignedKeys:
         """Decode `to_bytes`; reject everything else."""
-        sentence = "the signed keys cannot be read: they end too early; have them sent again"
+        sentence = "the signed keys are truncated; have them sent again"
         require(len(raw) > SIGNATURE, "secure-sum.malformed", sentence)
         return cls(AdvertiseKeys.from_bytes(raw[:-SIGNATURE]), raw[-SIGNATURE:])
 
@@ -105,15 +102,13 @@ class GuardedClient:
         if self.pinned is not None:
             found = {one.keys.client: one.keys for one in signed if one.is_genuine(self.pinned, self.inner.occasion)}
             pairs = {client: one.channel_key + one.mask_key for client, one in found.items()}
-            false = {client for client, pair in keys.neighbours if pairs.get(client) != pair}
-            offered = f"was offered keys of {sorted(false)} that are not signed by them"
-            self._require(not false, "secure-sum.unsigned", offered)
-        clients = Roster(keys.roster).clients
-        if self.pinned is not None:
-            strangers = [client for client in clients if client not in self.pinned]
+            false = sorted(client for client, pair in keys.neighbours if pairs.get(client) != pair)
+            self._require(not false, "secure-sum.unsigned", f"was offered keys of {false} that are not signed by them")
+            strangers = [client for client in Roster(keys.roster).clients if client not in self.pinned]
             shown = f"was shown a roster with clients that it does not know: {strangers[:5]}"
             self._require(not strangers, "secure-sum.strangers", shown)
-        # of a larger one two lists of survivors could be signed by enough
+        clients = Roster(keys.roster).clients
+        # in a larger roster, enough clients could sign each of two lists of survivors
         fits = self.least <= len(clients) < 2 * self.least
         shown = f"was shown a roster of {len(clients)}, and it is summed with at least {self.least}, more than half"
         self._require(fits, "secure-sum.roster", shown)
@@ -136,12 +131,12 @@ class GuardedClient:
         assert ring is not None and roster is not None
         shown = "was shown survivors who have not shared"
         self._require(roster.unpack(self.inner.sharers).issuperset(listed), "secure-sum.strangers", shown)
-        shown = "was shown survivors whose masks might join them in more than one group"
+        shown = "was shown survivors whose mask graph may have more than one group"
         self._require(ring.joins(listed), "secure-sum.disconnected", shown)
         self._agreed, self._survivors = listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
         return self._sign(_SURVIVORS, self._agreed)
 
-    def unmask(self, request: UnmaskRequest, signatures: Signatures) -> UnmaskReply:
+    def unmask(self, request: UnmaskRequest, signatures: Mapping[int, bytes]) -> UnmaskReply:
         """Return the reply of `SecureClient.unmask` if enough clients have signed the requested list."""
         self._require(self._agreed, "secure-sum.phase", "was shown no list of survivors")
         same = set(request.survivors) <= self._survivors and not self._survivors & set(request.dropped)
@@ -172,6 +167,6 @@ def pack_clients(clients: Sequence[int]) -> bytes:
 
 def unpack_clients(raw: bytes) -> tuple[int, ...]:
     """Decode `pack_clients`."""
-    sentence = "a list of clients cannot be read: it ends in the middle; have it sent again"
+    sentence = "a list of clients is truncated; have it sent again"
     require(len(raw) % 4 == 0, "secure-sum.malformed", sentence)
     return struct.unpack(f"<{len(raw) // 4}I", raw)

@@ -1,9 +1,9 @@
 """Secure sum over the network: the phases of Bonawitz et al. 2017, fig. 4, as tasks and replies of bytes.
 
-The coordinator's side (`SecureRound`) opens a phase, sends its tasks, accepts replies, and is closed by its driver;
+The coordinator's side (`SecureRound`) opens a phase, sends its tasks and accepts replies until its driver closes the phase;
 clients without a reply are excluded. The client's side (`SecureMember`) answers each phase once, repeats the same bytes for
-a repeated task, and ends for good when it refuses something. Its state is in memory only: a client that restarts has left
-the round, which the protocol tolerates.
+a repeated task, and leaves the round at its first refusal. Its state is in memory only: a client that restarts has left the
+round, which the protocol tolerates.
 
 Phases: keys, shares, masked inputs, agreement on the survivors, unmasking. A message is `QSEC`, a version, the phase, and
 a bundle of parts (`frames`). With its keys a client sends the identity that signed them; the key lists carry the claimed
@@ -51,11 +51,10 @@ from quorank.protocol.secure_identity import (
 M = TypeVar("M", bound=SecureSumMessage)
 
 KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
-PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "nothing more")
+PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "end")
 VERSION = 3
 _HEAD = struct.Struct("<4sBB")
-IDENTITY = 32
-"""Bytes of a client's identity, an Ed25519 public key."""
+IDENTITY = 32  # bytes of a client's identity, an Ed25519 public key
 _CLAIM = struct.Struct(f"<I{IDENTITY}s")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
 _MALFORMED = "a message of a secure sum is malformed"
@@ -167,7 +166,10 @@ class SecureRound:
             phase, parts = open_envelope(content)
             expected = f"the reply is not of the phase of {PHASES[self.phase]}; drop it"
             require(phase == self.phase, "secure-sum.phase", expected)
-            self._check_asked(client)
+            sentence = "this client was asked nothing in this phase; drop its reply"
+            require(client in self._tasks, "secure-sum.not-asked", sentence)
+            sentence = "this client has replied already; drop its reply"
+            require(client not in self._replied, "secure-sum.repeated", sentence)
             require(len(parts) == (2 if phase == KEYS else 1), "secure-sum.malformed", _MALFORMED)
             self._take(client, *parts)
         except BadInput as error:
@@ -175,23 +177,17 @@ class SecureRound:
         self._replied.add(client)
         return Verdict(True, client)
 
-    def _check_asked(self, client: int) -> None:
-        sentence = "this client was asked nothing in this phase; drop its reply"
-        require(client in self._tasks, "secure-sum.not-asked", sentence)
-        sentence = "this client has replied already; drop its reply"
-        require(client not in self._replied, "secure-sum.repeated", sentence)
-
     def _take(self, client: int, raw: bytes, identity: bytes = b"") -> None:
         server = self.server
         if self.phase == AGREEMENT:
-            genuine = is_agreed(self.identities, server.occasion, client, self._listed, raw)
+            signed = is_agreed(self.identities, server.occasion, client, self._listed, raw)
             sentence = f"client {client} did not sign the list of survivors; drop its signature"
-            require(genuine, "secure-sum.agreement", sentence)
+            require(signed, "secure-sum.agreement", sentence)
             self._signatures[client] = raw
         elif self.phase == KEYS:
-            signed = SignedKeys.from_bytes(raw)
-            self._check_identity(client, signed, identity)
-            server.receive_keys(signed.keys)
+            keys = SignedKeys.from_bytes(raw)
+            self._check_identity(client, keys, identity)
+            server.receive_keys(keys.keys)
             self.identities[client], self._signed[client] = identity, raw
         elif self.phase == SHARES:
             server.receive_shares(_named(client, ShareKeys.from_bytes(raw)))
@@ -220,7 +216,7 @@ class SecureRound:
         self._replied = set()
 
     def _next_parts(self) -> Mapping[int, Sequence[bytes]]:
-        """Close the phase; returns the parts of each client's next task."""
+        """Close the phase; return the parts of each client's next task."""
         server = self.server
         if self.phase == KEYS:
             claims = claims_bytes(self.identities)
@@ -345,8 +341,8 @@ class SecureMember:
         return reply
 
     def _step(self, client: GuardedClient, phase: int, parts: list[bytes]) -> list[bytes]:
-        require(len(parts) >= 1, "secure-sum.malformed", _MALFORMED)
-        first, rest = parts[0], parts[1:]
+        require(parts, "secure-sum.malformed", _MALFORMED)
+        first, *rest = parts
         if phase == KEYS:
             return [client.advertise().to_bytes(), client.identity.public]
         if phase == SHARES:
@@ -365,7 +361,7 @@ class SecureMember:
         return [client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()]
 
 
-def invitation(content: bytes) -> tuple[Occasion, bytes] | None:
+def parse_opening(content: bytes) -> tuple[Occasion, bytes] | None:
     """Return (occasion, encoded task) of a message that opens a secure round; None for other phases."""
     phase, parts = open_envelope(content)
     if phase != KEYS:

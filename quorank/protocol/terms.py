@@ -2,7 +2,7 @@
 
 They bound what the coordinator may ask: interactions per update, number of rounds, frequency of answers, privacy, and
 whether a metric of the shown lists is reported and at which ε. A device checks every task against them. They hold no seed:
-noise that protects somebody is not drawn from a seed that others know.
+protective noise is not drawn from a seed that others know.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
-from quorank.privacy.setting import Turns
 from quorank.rankers import RANKERS, Linear, Ranker
 
 VERSION = 1
 _MOST = 2**31 - 1
-DELTA = 1e-5
-"""δ of the joint statement of all reports where the run's privacy has none."""
+DELTA = 1e-5  # δ of the joint statement of all reports where the run's privacy has none
 PARTS: dict[str, Family[Any]] = {
     "ranker": RANKERS,
     "learner": LEARNERS,
@@ -53,14 +51,14 @@ class Terms:
     client_momentum: float = 0.0  # β: share of its previous update that the device adds to each one
 
     def __post_init__(self) -> None:
-        late = f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}"
-        require(self.learner.learns_late, "option.conflict", late)
+        sentence = f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}"
+        require(self.learner.learns_late, "option.conflict", sentence)
         self.learner.check_list(self.k)
         require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
         if self.report_epsilon != 0.0:
             MetricResponse(self.report_epsilon)
-            alone = "a secure sum carries updates and nothing else; leave reports out, or choose another privacy"
-            require(not self.privacy.hides_single_updates, "option.conflict", alone, "reports")
+            sentence = "a secure sum carries updates and nothing else; leave reports out, or choose another privacy"
+            require(not self.privacy.hides_single_updates, "option.conflict", sentence, "reports")
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -69,31 +67,21 @@ class Terms:
 
     @cached_property
     def client_mechanism(self) -> Mechanism:
-        """The device's part of it: everything but noise that others add."""
+        """The device's part of it: everything except noise that others add."""
         return self.privacy.client_mechanism(self.setting, 0)
 
-    @property
-    def secure(self) -> bool:
-        """Return whether updates leave in secure sums only."""
-        return self.privacy.hides_single_updates
-
-    @property
-    def turns(self) -> Turns:
-        """Limits on the answers of the device, on which the promised privacy relies."""
-        return self.setting.turns
-
     @cached_property
-    def figure(self) -> MetricResponse | None:
+    def metric_response(self) -> MetricResponse | None:
         """Randomised response of the device's reports; None without reports."""
         return MetricResponse(self.report_epsilon) if self.report_epsilon > 0.0 else None
 
     @cached_property
     def reports(self) -> dict[str, Any] | None:
         """Privacy statement of the reports of all rounds, in addition to the updates'."""
-        if self.figure is None:
+        if self.metric_response is None:
             return None
-        answers = len(self.turns.busiest(self.rounds))
-        return self.figure.statement(answers, getattr(self.privacy, "delta", DELTA))
+        answers = len(self.setting.turns.busiest(self.rounds))
+        return self.metric_response.statement(answers, getattr(self.privacy, "delta", DELTA))
 
     @cached_property
     def split(self) -> Split | None:

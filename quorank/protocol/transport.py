@@ -1,7 +1,7 @@
 """Transports between a coordinator and its nodes, and the mailboxes of a service as one of them.
 
-A transport promises as little as a network does: messages may be lost, delayed, duplicated or reordered. Its driver sends
-again and lets the coordinator judge the answers. No call waits for the network.
+Messages may be lost, delayed, duplicated or reordered: the driver sends them again, and the coordinator checks the answers.
+No call waits for the network.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 from quorank.protocol import frames
 
 FAILED = "the node could not answer"
-BUSY = "the node has nothing to give yet"
+BUSY = "the node has nothing to send yet"
 
 
 class Failure(NamedTuple):
-    """Failed answer with one of this module's fixed reasons, so nothing that the node knows can leak through it."""
+    """Failed answer with one of this module's fixed reasons, so nothing private can leak through it."""
 
     reason: str
 
@@ -75,7 +75,7 @@ class Mailboxes(Protocol):
 
 @dataclass(frozen=True)
 class MemberNodes:
-    """Node names of members: each client is one member, by its number. `simulated` ones can begin a secure round again."""
+    """Node names of members: each client is one member, by its number. Simulated members can restart a secure round."""
 
     simulated: bool = False
 

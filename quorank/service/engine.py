@@ -31,17 +31,12 @@ from quorank.service.store.database import TABLES
 from quorank.service.store.sql_store import HolderLost
 from quorank.service.supervisor import WORKER, ServiceProcess
 
-FOLDER = "service"
-"""Directory of the service, in the run's."""
-CLIENTS, INVITATION = "quorank.engines.https", "clients.json"
-"""Module of the clients' process, and its invitation."""
-OWNER = "experiment"
-"""Document of the store with the key of the run that owns it."""
-DEATHS = 10
-"""Limit on deaths of one process in a round."""
+FOLDER = "service"  # directory of the service, in the run's
+CLIENTS, INVITATION = "quorank.engines.https", "clients.json"  # module of the clients' process, and its invitation
+OWNER = "experiment"  # document of the store with the key of the run that owns it
+DEATHS = 10  # limit on deaths of one process in a round
 AGAIN_SECONDS = 1.0
-HOLD_SECONDS = 30.0
-"""Time to wait for the process that held the run before, seconds."""
+HOLD_SECONDS = 30.0  # time to wait for the process that held the run before, seconds
 MOST_WORKERS = 64
 
 

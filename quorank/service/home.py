@@ -37,8 +37,7 @@ SEED, SERVICE_KEY, TOKEN = "seed", "service.key", "operator.token"
 SERVER_CERTIFICATE, SERVER_KEY = "server.pem", "server.key"
 LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "ranker.json", "ledger.json"
 SECRET_BYTES = 32
-RENEW_DAYS = 30
-"""Remaining days below which a certificate of the own authority is replaced."""
+RENEW_DAYS = 30  # remaining days below which a certificate of the own authority is replaced
 HOLDERS = {
     "coordinator": "quorank.service.holders.devices",
     "silo": "quorank.service.holders.group",

@@ -30,12 +30,10 @@ from quorank.service.home import LOG, Home
 SUPERVISOR, WORKER = "quorank.service.supervisor", "quorank.service.intake.worker"
 STATE = "supervisor.json"
 BACKLOG = 4096
-LOOK_SECONDS = 0.2
-"""Interval of the watch over children."""
+LOOK_SECONDS = 0.2  # interval of the watch over children
 CERTIFICATE_SECONDS, RENEWAL_SECONDS = 2.0, 3600.0
 """Intervals of checks for changed certificate files and for their end."""
-READY_SECONDS, START_SECONDS = 30.0, 60.0
-"""Time limits on the start of a worker and of a whole service."""
+READY_SECONDS, START_SECONDS = 30.0, 60.0  # time limits on the start of a worker and of a whole service
 FIRST_PAUSE, LONGEST_PAUSE, YOUNG = 0.2, 10.0, 30.0
 """Seconds before a restart, at first and at most, and age below which a child died young."""
 

@@ -50,7 +50,7 @@ def test_a_device_rests_and_answers_no_oftener_than_was_agreed(tiny_collection, 
 def test_terms_of_an_experiment_may_be_of_more_clients_than_its_file_plans_with() -> None:
     federation = Federation(20, 2, participation=Arrivals(enough=10, least=2, most=3, rest=1))
     terms = experiment_terms(Experiment(federation=federation, rounds=9), 46, 5000, report_epsilon=0.5)
-    assert (terms.client, terms.turns.most, terms.turns.rest) == (5000, 3, 1)
+    assert (terms.client, terms.setting.turns.most, terms.setting.turns.rest) == (5000, 3, 1)
     assert terms.reports["epsilon"] == pytest.approx(0.5 * 3), "one report for each round that it answers"
     with refused("value.out-of-range", "--client 5000"):
         experiment_terms(Experiment(federation=Federation(20, 2), rounds=9), 46, 5000)

@@ -58,7 +58,7 @@ def test_a_device_reports_by_the_law_and_only_where_that_was_agreed(tiny_collect
     assert private_report(silent, [clicks(1)], lambda n: pytest.fail("drawn"), 0) == ((0.0, 0.0, 0.0), {})
     terms = terms_of(simulator, 0, report_epsilon=2.0)
     random, sent, asked = np.random.default_rng(5), [], []
-    figure = terms.figure
+    figure = terms.metric_response
 
     def entropy(count: int) -> bytes:
         asked.append(count)

@@ -16,7 +16,7 @@ from quorank.federation.reply import decode_task
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.keys import MemberKey
-from quorank.protocol.secure_round import SecureMember, invitation, open_envelope
+from quorank.protocol.secure_round import SecureMember, open_envelope, parse_opening
 from quorank.protocol.transport import BUSY, Failure
 
 CLIENTS, ROUNDS, LIMITS = 8, 3, RoundLimits(deadline=60.0)
@@ -46,7 +46,7 @@ class SecureFleet(Fleet):
         phase, _ = open_envelope(content)
         if phase >= self.quiet.get(member, 9):
             return b"" if member in self.leaves else None
-        begins = invitation(content)
+        begins = parse_opening(content)
         if begins is not None:
             (reply,) = self.simulator.replies(decode_task(begins[1]), np.array([member]))
             words = reply.release.astype(np.int64).astype(np.uint32)

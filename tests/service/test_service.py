@@ -260,7 +260,7 @@ def test_the_ledger_counts_rebuildings_and_nothing_beyond_the_plan_is_silent(tmp
 def test_reports_of_members_are_in_status_and_ledger(tmp_path) -> None:
     home = home_of(tmp_path / "home", report_epsilon=1.0)
     devices = Devices(home, Runner(home.experiment, threads=1))
-    figure = home.terms(0).figure
+    figure = home.terms(0).metric_response
 
     def reported(member, task):
         (reply,) = devices.simulator.replies(task, np.array([member]))

@@ -22,11 +22,9 @@ from quorank.errors import BadInput
 
 LoopbackHost = Literal["127.0.0.1", "::1"]
 
-BACKLOG = 1024
-"""Length of the accept queue."""
+BACKLOG = 1024  # length of the accept queue
 HEADER_BYTES = 16_384
-HEADER_MILLISECONDS = 10_000
-"""Timeout of headers, and of idle connections."""
+HEADER_MILLISECONDS = 10_000  # timeout of headers, and of idle connections
 _GOODBYE_SECONDS = 2.0
 
 

@@ -44,13 +44,10 @@ TEMPLATES = Path(__file__).with_name("templates")
 SECTIONS = ("problems", "summary", "figures", "charts", "weights", "members", "events", "side", "foot")
 """Sections of the page that are replaced one by one: ids of their elements."""
 
-LIVE_SECONDS = 1.0
-"""Minimum seconds between two reads of the status, for all viewers together."""
-STREAM_SECONDS = 300.0
-"""Maximum seconds of an event stream, after which the browser opens another one."""
+LIVE_SECONDS = 1.0  # minimum seconds between two reads of the status, for all viewers together
+STREAM_SECONDS = 300.0  # maximum seconds of an event stream, after which the browser opens another one
 MOST_STREAMS = 32
-SHOWN_MEMBERS, SHOWN_EVENTS = 12, 14
-"""Rows shown before the rest is opened."""
+SHOWN_MEMBERS, SHOWN_EVENTS = 12, 14  # rows shown before the rest is opened
 
 Read = Callable[[], Status]
 

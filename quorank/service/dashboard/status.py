@@ -20,17 +20,12 @@ from quorank.files.codec import Length, Range
 from quorank.files.documents import decode_document, parse_json
 
 FORMAT, VERSION = "quorank status", 1
-LISTED = 200
-"""Maximum number of listed members."""
+LISTED = 200  # maximum number of listed members
 KEPT_EVENTS = 200
-KEPT_ROUNDS = 400
-"""Maximum number of points of the history; with more rounds, every second one is dropped."""
-SEEN_SECONDS = 900.0
-"""Seconds after its last request for which a member counts as online."""
-LATEST_ROUNDS = 20
-"""Number of newest rounds for estimates of the time left."""
-SIGNIFICANT = 0.05
-"""Maximum standard error of a significant quality."""
+KEPT_ROUNDS = 400  # maximum number of points of the history; with more rounds, every second one is dropped
+SEEN_SECONDS = 900.0  # seconds after its last request for which a member counts as online
+LATEST_ROUNDS = 20  # number of newest rounds for estimates of the time left
+SIGNIFICANT = 0.05  # maximum standard error of a significant quality
 _LARGEST = 1 << 22  # bytes of a document
 
 Count = Annotated[int, Range(0, 2**53)]

@@ -35,16 +35,11 @@ from quorank.service.holders.rounds import Holder, KeptInStore
 from quorank.service.home import LEDGER, RANKER, Home
 from quorank.service.store.sql_store import Finished
 
-REBUILDING = "rebuilding"
-"""Document with the checkpoint of an open rebuilding."""
-REQUEST_SECONDS = 1.0
-"""Minimum seconds between two looks for requests to leave."""
-LEAST_DEVICES = 4
-"""Minimum number of reports in a round whose metric is shown."""
-DECAY, REMEMBERED = 0.9, 400
-"""Weight of a report one round later, and rounds after which it is left out."""
-WAITING_SECONDS = 60.0
-"""Seconds after which a round without enough members reports a problem."""
+REBUILDING = "rebuilding"  # document with the checkpoint of an open rebuilding
+REQUEST_SECONDS = 1.0  # minimum seconds between two looks for requests to leave
+LEAST_DEVICES = 4  # minimum number of reports in a round whose metric is shown
+DECAY, REMEMBERED = 0.9, 400  # weight of a report one round later, and rounds after which it is left out
+WAITING_SECONDS = 60.0  # seconds after which a round without enough members reports a problem
 
 
 @dataclass(eq=False, kw_only=True)
@@ -123,7 +118,7 @@ def coordinator_of(home: Home, holder: Holder) -> Coordinator:
     rules = RoundLimits(settings.enough, settings.least, settings.deadline)
     return deployed_coordinator(
         home.experiment, settings.n_features, home.secret, run=settings.run, seed=home.seed, rules=rules,
-        keeping=KeptInStore(holder.store), clock=holder.clock, figure=home.terms(0).figure, enrolled=holder,
+        keeping=KeptInStore(holder.store), clock=holder.clock, figure=home.terms(0).metric_response, enrolled=holder,
     )  # fmt: skip
 
 

@@ -27,8 +27,7 @@ from quorank.silos.session.terms import PublicKey, SiloTerms
 from quorank.text import FEATURE_NAMES
 
 IDENTITIES = "identities.json"
-PAUSE = 5.0
-"""Pause before a party that could not answer is asked again, seconds."""
+PAUSE = 5.0  # pause before a party that could not answer is asked again, seconds
 
 
 def settings_of(run: str, **chosen: object) -> Settings:
@@ -88,8 +87,7 @@ class SiloHome(Home):
         return enlist(self, store, name, out, "party", parties.index(name), others)
 
 
-NEXT_SECONDS = 0.05
-"""Polling interval of parties during the session, seconds."""
+NEXT_SECONDS = 0.05  # polling interval of parties during the session, seconds
 OVER_SECONDS = 60.0
 RESTS = "waits for the others"
 

@@ -28,12 +28,9 @@ from quorank.service.holders.rounds import FAST, SLOW, signed_task
 from quorank.service.home import STATUS, Home
 from quorank.service.store.sql_store import HolderLost, SqlStore
 
-HOLD_SECONDS = 1.0
-"""Seconds between two tries to take the lock."""
-AGAIN_SECONDS = 2.0
-"""Seconds between retries while the store cannot be written."""
-STAY_SECONDS = 0.2
-"""Seconds between two looks after the end."""
+HOLD_SECONDS = 1.0  # seconds between two tries to take the lock
+AGAIN_SECONDS = 2.0  # seconds between retries while the store cannot be written
+STAY_SECONDS = 0.2  # seconds between two looks after the end
 
 HomeKind = TypeVar("HomeKind", bound=Home)
 Made = TypeVar("Made")

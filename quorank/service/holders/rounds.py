@@ -36,20 +36,14 @@ from quorank.protocol.messages import Kind, Publication
 from quorank.protocol.transport import MailTransport, MemberNodes, Message
 from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore
 
-BATCH = 2000
-"""Maximum number of replies read at once."""
-FAST, SLOW = 0.03, 0.25
-"""Minimum and maximum seconds between two looks at the store."""
+BATCH = 2000  # maximum number of replies read at once
+FAST, SLOW = 0.03, 0.25  # minimum and maximum seconds between two looks at the store
 MEMBERS_SECONDS, EPOCH_SECONDS = 0.5, 5.0
 """Minimum seconds between two reads of the member list, and between two checks of the epoch."""
-NOBODY = b"\xff\xff\xff\xff"
-"""Empty cohort of a publication."""
-REQUESTS = 200.0
-"""Target rate of polls of all members, per second."""
-LONGEST_NEXT = 600.0
-"""Maximum polling interval, seconds."""
-Documents = Mapping[str, bytes | None]
-"""Documents of the store to be written; None: to be removed."""
+NOBODY = b"\xff\xff\xff\xff"  # empty cohort of a publication
+REQUESTS = 200.0  # target rate of polls of all members, per second
+LONGEST_NEXT = 600.0  # maximum polling interval, seconds
+Documents = Mapping[str, bytes | None]  # documents of the store to be written; None: to be removed
 
 
 def next_seconds(members: int, deadline: float, soonest: float = 1.0) -> float:

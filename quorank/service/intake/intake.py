@@ -38,19 +38,13 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Found = TypeVar("Found")
 
-LOOK_SECONDS = 0.2
-"""Polling interval of the store's version, seconds."""
-CLOCK_SECONDS = 30.0
-"""Interval of comparisons with the store's clock, seconds."""
-BODY_SECONDS = 30.0
-"""Timeout of a body, seconds."""
-KEYS = 200_000
-"""Maximum number of cached members."""
+LOOK_SECONDS = 0.2  # polling interval of the store's version, seconds
+CLOCK_SECONDS = 30.0  # interval of comparisons with the store's clock, seconds
+BODY_SECONDS = 30.0  # timeout of a body, seconds
+KEYS = 200_000  # maximum number of cached members
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
-MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20
-"""Maximum bytes of an answer to a letter: of a device, and of a party."""
-TALLY_SECONDS = 2.0
-"""Seconds between two writes of counted refusals and enrolments."""
+MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20  # maximum bytes of an answer to a letter: of a device, and of a party
+TALLY_SECONDS = 2.0  # seconds between two writes of counted refusals and enrolments
 
 
 class HttpAnswer(NamedTuple):
@@ -413,8 +407,7 @@ class Intake:
         return as_json(200 if table["ok"] else 503, table)
 
 
-OPERATOR = frozenset({"/", "/events", "/metrics"})
-"""Paths protected by the operator's token."""
+OPERATOR = frozenset({"/", "/events", "/metrics"})  # paths protected by the operator's token
 
 
 def _parameters(terms: Mapping[str, Any]) -> int:

@@ -21,15 +21,11 @@ from quorank.errors import require
 
 REQUESTS_PER_ADDRESS, REQUESTS = 64, 4000
 """Maximum number of requests under way in a worker: of one address, and of all."""
-BODIES = 1 << 26
-"""Maximum bytes of bodies under way; a single body may be longer while there is no other."""
-ADDRESSES = 10_000
-"""Number of addresses whose enrolments are remembered."""
+BODIES = 1 << 26  # maximum bytes of bodies under way; a single body may be longer while there is no other
+ADDRESSES = 10_000  # number of addresses whose enrolments are remembered
 CONNECTIONS_PER_ADDRESS = 512
-LOOK_SECONDS = 0.5
-"""Interval of the watch over connections."""
-OWN_FILES = 64
-"""Minimum number of open files of a worker beside connections."""
+LOOK_SECONDS = 0.5  # interval of the watch over connections
+OWN_FILES = 64  # minimum number of open files of a worker beside connections
 _DESCRIPTORS = Path("/proc/self/fd")
 _BUSY = "the service has more requests than it can take; ask again later"
 

@@ -23,14 +23,10 @@ from quorank.service.intake.limits import ConnectionGuard, stop_accepting
 from quorank.service.overview import Overview
 from quorank.service.store.group_commit import Writer
 
-BACKLOG = 4096
-"""Length of the accept queue."""
-CONNECTIONS = 4096
-"""Maximum number of connections of a worker, file limit permitting."""
-DRAIN_SECONDS = 3.0
-"""Seconds for open connections to finish when a worker ends."""
-START_SECONDS = 0.05
-"""Seconds from the start of the server to its first answer."""
+BACKLOG = 4096  # length of the accept queue
+CONNECTIONS = 4096  # maximum number of connections of a worker, file limit permitting
+DRAIN_SECONDS = 3.0  # seconds for open connections to finish when a worker ends
+START_SECONDS = 0.05  # seconds from the start of the server to its first answer
 
 
 def intake_of(home: Home) -> Intake:

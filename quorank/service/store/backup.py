@@ -34,8 +34,7 @@ _HEAD_LENGTH = len(f"quorank backup {VERSION}\n") + 65
 _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.log(\.[0-9]+)?|\..*\.tmp")
 _JUMP = 1 << 32
 _PAGE = 200
-KEPT = [table for table in TABLES if table != "nonces"]
-"""Stored tables; nonces are valid for minutes."""
+KEPT = [table for table in TABLES if table != "nonces"]  # stored tables; nonces are valid for minutes
 
 
 class Backup(NamedTuple):

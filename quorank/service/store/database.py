@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-FORMAT = 2
-"""Version of the tables, checked for equality."""
+FORMAT = 2  # version of the tables, checked for equality
 
 TABLES = {
     "service": "id INTEGER PRIMARY KEY, format INTEGER NOT NULL, epoch BIGINT NOT NULL, version BIGINT NOT NULL,"

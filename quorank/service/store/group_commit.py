@@ -16,16 +16,11 @@ from quorank.protocol.messages import Publication
 from quorank.protocol.requests import NONCE_SECONDS
 from quorank.service.store.database import Database
 
-NONCE_SLOT = 300.0
-"""Seconds whose nonces expire together."""
-SEEN_SECONDS = 30.0
-"""Minimum seconds between two updates of a member's `seen`."""
-MOST_CALLS = 10_000
-"""Maximum number of calls that wait for a transaction."""
-MOST_BYTES = 1 << 26
-"""Maximum bytes of their bodies."""
-GROUP = 1000
-"""Maximum number of calls in one transaction, so that other workers and the holder get their turn."""
+NONCE_SLOT = 300.0  # seconds whose nonces expire together
+SEEN_SECONDS = 30.0  # minimum seconds between two updates of a member's `seen`
+MOST_CALLS = 10_000  # maximum number of calls that wait for a transaction
+MOST_BYTES = 1 << 26  # maximum bytes of their bodies
+GROUP = 1000  # maximum number of calls in one transaction, so that other workers and the holder get their turn
 
 What = Literal["look", "reply", "mail", "leave"]
 
@@ -59,8 +54,7 @@ class Outcome(NamedTuple):
     member: int = -1  # number of the enrolled member
 
 
-Take = Callable[[Sequence[Call | EnrolmentCall]], list[Outcome]]
-"""Function that commits calls in their order."""
+Take = Callable[[Sequence[Call | EnrolmentCall]], list[Outcome]]  # function that commits calls in their order
 
 
 def oldest_slot(now: float) -> int:

@@ -26,8 +26,7 @@ except ImportError:
     sentence = "PostgreSQL needs the package psycopg: pip install 'quorank[postgres]'"
     raise BadInput("database.no-driver", sentence, "--database") from None
 
-PATIENCE = 10
-"""Timeout for another transaction, seconds; the database ends one that is idle three times as long."""
+PATIENCE = 10  # timeout for another transaction, seconds; the database ends one that is idle three times as long
 _LOCK = 0x51524E53
 _CLOCK_SECONDS = 60.0  # seconds for which the clock difference is reused
 _SESSION = """

@@ -25,14 +25,10 @@ from quorank.protocol.transport import Message
 from quorank.service.store.database import FORMAT, Database
 from quorank.service.store.group_commit import NONCE_SLOT, Call, CallGroup, EnrolmentCall, Outcome, oldest_slot
 
-TURN_SECONDS = 0.5
-"""Seconds between two tries to become the holder."""
-EVENTS = 1000
-"""Number of newest events kept."""
-PROGRAMS = 32
-"""Maximum number of distinguished versions of members' programs."""
-MOST_BYTES = 1 << 24
-"""Maximum bytes of replies or answers read at once, beyond the first."""
+TURN_SECONDS = 0.5  # seconds between two tries to become the holder
+EVENTS = 1000  # number of newest events kept
+PROGRAMS = 32  # maximum number of distinguished versions of members' programs
+MOST_BYTES = 1 << 24  # maximum bytes of replies or answers read at once, beyond the first
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,8 @@ from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock
 from quorank.service.store.database import Database, schema
 
-APPLICATION = 0x51524E56
-"""Application id in the file's header."""
-PATIENCE = 10.0
-"""Timeout for another process's transaction, seconds."""
+APPLICATION = 0x51524E56  # application id in the file's header
+PATIENCE = 10.0  # timeout for another process's transaction, seconds
 _PASSING = ("FULL", "IOERR", "BUSY", "LOCKED", "CANTOPEN", "READONLY", "PERM", "PROTOCOL", "NOMEM", "INTERRUPT")
 
 
