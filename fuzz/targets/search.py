@@ -19,11 +19,10 @@ from quorank.search.sources import (
     Source,
     UnchangedDocument,
 )
-from quorank.search.sources.file_names import opened_path, shown_name, stored_path
-from quorank.search.sources.formats.docx import read_docx
-from quorank.search.sources.formats.pdf import PdfProcess
-from quorank.search.sources.formats.texts import ExtractedText, decode_text, markdown_title, read_text
+from quorank.search.sources.formats import ExtractedText, decode_text, markdown_title, read_docx, read_text
 from quorank.search.sources.ignore_rules import RuleStack
+from quorank.search.sources.pdf import PdfProcess
+from quorank.search.sources.source import opened_path, shown_name, stored_path
 
 _XML = (
     b"<w:p>",

@@ -91,19 +91,15 @@ def add(
 
 def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> Iterator[Source]:
     from quorank.search.sources import ChromiumSource, FirefoxSource, MailSource, source_at
-    from quorank.search.sources.browsers import chromium_profiles, firefox_profiles
 
     for path in paths:
         yield source_at(path)
     for path in mailboxes:
         require(path.expanduser().exists(), "file.missing", "there is nothing here", f"--mbox {path}")
         yield MailSource(str(path.absolute()))
-    browsers: dict[str, Any] = {
-        "--firefox": (firefox, firefox_profiles, FirefoxSource),
-        "--chromium": (chromium, chromium_profiles, ChromiumSource),
-    }
-    for name, (chosen, find_profiles, source) in browsers.items():
-        profiles = find_profiles() if chosen else []
+    browsers: dict[str, Any] = {"--firefox": (firefox, FirefoxSource), "--chromium": (chromium, ChromiumSource)}
+    for name, (chosen, source) in browsers.items():
+        profiles = source.profiles() if chosen else []
         sentence = "no profile in the usual places; give its folder as PATH"
         require(profiles or not chosen, "file.missing", sentence, name)
         yield from (source(str(profile)) for profile in profiles)

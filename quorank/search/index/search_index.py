@@ -30,8 +30,8 @@ from quorank.search.index.postings import TermHash
 from quorank.search.index.query import SearchQuery
 from quorank.search.index.reading import SegmentReader
 from quorank.search.index.snippets import SnippetPiece, make_snippet
-from quorank.search.index.writing import INDEX, IndexWriter, writable
-from quorank.search.sources.source import FoundDocument, Scanned, SkippedDocument, UnchangedDocument
+from quorank.search.index.writing import INDEX, IndexWriter
+from quorank.search.sources.source import FoundDocument, Scanned, SkippedDocument, UnchangedDocument, plain_text
 from quorank.text.tokens import Tokeniser
 
 FILE = "index.sqlite"
@@ -153,13 +153,13 @@ class SearchIndex:
         """Return id, title (else name) and path of a document; None for one that is not indexed."""
         found = self._database.rows(
             "SELECT id, coalesce(nullif(title, ''), name), path FROM documents WHERE source = ? AND key = ?",
-            source, writable(key),
+            source, plain_text(key),
         )  # fmt: skip
         return found[0] if found else None
 
     def at_path(self, path: str) -> list[int]:
         """Return the documents of a path or address; of a mailbox all messages."""
-        return [id_ for (id_,) in self._database.rows("SELECT id FROM documents WHERE path = ?", writable(path))]
+        return [id_ for (id_,) in self._database.rows("SELECT id FROM documents WHERE path = ?", plain_text(path))]
 
     def count(self) -> int:
         """Return the number of documents."""
@@ -176,7 +176,7 @@ class SearchIndex:
                 return int(found[0][0])
             kind = str(table.get("kind", ""))
             added = writer.database.database.execute(
-                "INSERT INTO sources (kind, name, content) VALUES (?, ?, ?)", (kind, writable(name or kind), content)
+                "INSERT INTO sources (kind, name, content) VALUES (?, ?, ?)", (kind, plain_text(name or kind), content)
             )
             return int(added.lastrowid or 0)
 
@@ -323,9 +323,9 @@ class SourceUpdate:
         return self.report
 
     def _take(self, item: Scanned) -> None:
-        key = writable(item.key)
+        key = plain_text(item.key)
         if key != item.key and not isinstance(item, SkippedDocument):
-            sentence = "its key has characters that UTF-8 cannot encode; its source must write it otherwise"
+            sentence = "its key has NUL or characters that UTF-8 cannot encode; change the source that yields it"
             item = SkippedDocument(key, "document.unwritable-key", sentence)
         if isinstance(item, SkippedDocument):
             self.skips.append(item)
@@ -359,7 +359,7 @@ class SourceUpdate:
             written = self.writer.write_batch(self.source, [*batch.values()])
             self.database.database.executemany(
                 "INSERT OR REPLACE INTO skipped (source, key, code, at, sentence) VALUES (?, ?, ?, ?, ?)",
-                ((self.source, *map(writable, (s.key, s.code)), time.time(), writable(s.sentence)) for s in skips),
+                ((self.source, *map(plain_text, (s.key, s.code)), time.time(), plain_text(s.sentence)) for s in skips),
             )
         self.seen.extend(written)
         with self.database.transaction():

@@ -34,7 +34,7 @@ from quorank.search.index.postings import (
     to_merge,
 )
 from quorank.search.index.reading import part_key
-from quorank.search.sources.source import FoundDocument
+from quorank.search.sources.source import FoundDocument, plain_text
 from quorank.text.collection import Document
 from quorank.text.index import whole_text
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
@@ -158,11 +158,11 @@ class IndexWriter:
         self._remove_words([id_ for id_, _ in batch if id_])
         entries = []
         for version, (id_, found) in enumerate(batch, first):
-            name, title, body = map(writable, (found.name, found.title, found.body))
+            name, title, body = map(plain_text, (found.name, found.title, found.body))
             modified = found.modified if np.isfinite(found.modified) else 0.0
             entry = _Entry.of(id_, version, source, modified, name, title, body)
             row = {
-                "version": version, "fingerprint": writable(found.fingerprint), "path": writable(found.path),
+                "version": version, "fingerprint": plain_text(found.fingerprint), "path": plain_text(found.path),
                 "title": title, "name": name, "modified": modified,
                 "visits": np.array(found.visits, dtype="<f8").tobytes(),
                 **dict(zip(("name_key", "stem_key", "title_key"), entry.keys(name), strict=True)),
@@ -249,11 +249,6 @@ class IndexWriter:
                 lost = size - int(_alive(self.database, number).sum())
                 if lost and (all_dead or lost > MOST_DEAD / 2 * size):
                     _merge_segments(self.database, [number])
-
-
-def writable(text: str) -> str:
-    """Replace characters that UTF-8, and so SQLite, cannot encode by a question mark."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _write_segment(database: PrivateDatabase, segment: Segment) -> None:

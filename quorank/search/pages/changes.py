@@ -28,7 +28,7 @@ from quorank.search.index.query import LONGEST_QUERY
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.sources import source_at
-from quorank.search.sources.file_names import opened_path
+from quorank.search.sources.source import opened_path
 
 MESSAGES = {
     "opened": "Opened with the system's program.",

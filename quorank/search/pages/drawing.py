@@ -16,7 +16,7 @@ from quorank.errors import printable
 from quorank.reports.page import STYLE
 from quorank.reports.page import environment as templates_of
 from quorank.search.pages.changes import web_address
-from quorank.search.sources.file_names import opened_path, shown_name
+from quorank.search.sources.source import opened_path, shown_name
 from quorank.service.dashboard.numbers import ago, byte_count, duration, small
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from quorank.search.personal_search import CANDIDATES, PAGE, Order, Reason
 from quorank.search.ranking.choice_history import StoredTrial
 from quorank.search.ranking.personal_part import LEAST
 from quorank.search.ranking.search_features import SEARCH_FEATURES
-from quorank.search.sources.browsers import chromium_profiles, firefox_profiles
+from quorank.search.sources import ChromiumSource, FirefoxSource
 
 Since = Literal["", "week", "month", "year"]
 DAYS = {"week": 7, "month": 31, "year": 366}
@@ -188,8 +188,8 @@ def source_values(pages: Pages, given: Given) -> dict[str, Any]:
             }
         )
     known = {str(source.table.get("path")) for source in stored}
-    profiles = (("Firefox", firefox_profiles()), ("Chromium", chromium_profiles()))
-    suggestions = [{"name": name, "path": str(path)} for name, paths in profiles for path in paths]
+    browsers = (FirefoxSource, ChromiumSource)
+    suggestions = [{"name": each.title, "path": str(path)} for each in browsers for path in each.profiles()]
     return {
         "rows": rows,
         "reading": _is_reading(pages),

@@ -19,10 +19,12 @@ from quorank.search.sources.source import (
     Source,
     UnchangedDocument,
 )
+from quorank.text.readers.mbox import MARK
 
 SOURCES: Family[Source] = Family(
     "source", FilesSource, MailSource, FirefoxSource, ChromiumSource, base=Source, group=GROUP
-)  # a new one: its file, its name here; in a package of its own, an entry point of the group `quorank.sources`
+)
+"""Sources by their kinds; other packages add theirs as entry points of the group `quorank.sources`."""
 
 __all__ = [
     "SOURCES", "ChromiumSource", "FilesSource", "FirefoxSource", "FoundDocument", "MailSource", "PathSource", "Scanned",
@@ -30,7 +32,6 @@ __all__ = [
 ]  # fmt: skip
 
 _MAILDIR = ("cur", "new", "tmp")
-_MAILBOX = b"From "
 
 
 def source_at(path: Path | str) -> Source:
@@ -48,6 +49,6 @@ def source_at(path: Path | str) -> Source:
     if found.is_dir():
         maildir = all((found / name).is_dir() for name in _MAILDIR)
         return MailSource(str(found)) if maildir else FilesSource(str(found))
-    mail = found.suffix.lower() in (".mbox", ".eml") or read_head(found, len(_MAILBOX)) == _MAILBOX
+    mail = found.suffix.lower() in (".mbox", ".eml") or read_head(found, len(MARK)) == MARK
     require(mail, "source.single-file", "this is a single file; add the folder that it is in", f"{path}")
     return MailSource(str(found))

@@ -24,7 +24,6 @@ from quorank.data.logs.browser_history import (
     read_browser_history,
 )
 from quorank.errors import BadInput
-from quorank.search.sources.file_names import stored_path
 from quorank.search.sources.source import (
     MOST_VISITS,
     FoundDocument,
@@ -33,40 +32,16 @@ from quorank.search.sources.source import (
     SkippedDocument,
     UnchangedDocument,
     plain_text,
+    stored_path,
     unchanged_below,
 )
 
-FIREFOX_PROFILES = (
-    "~/.mozilla/firefox",
-    "~/snap/firefox/common/.mozilla/firefox",
-    "~/.var/app/org.mozilla.firefox/.mozilla/firefox",
-)
-"""Folders in which Firefox keeps its profiles."""
-CHROMIUM_PROFILES = (
-    "~/.config/chromium",
-    "~/.config/google-chrome",
-    "~/.config/BraveSoftware/Brave-Browser",
-    "~/.config/microsoft-edge",
-    "~/.config/vivaldi",
-    "~/snap/chromium/common/chromium",
-)
-"""Folders in which browsers made from Chromium keep their profiles."""
 LONGEST_ADDRESS = 8000
 """Characters of the longest address that is kept."""
 MOST_TEXT = 10_000
 """Characters of a title, of a description and of the names of bookmarks."""
 _PAGE = re.compile(r"https?://(?:[^/?#@]{0,1000}@)?(?:www\.)?([^/?#]{1,1000})([^?#]*)", re.IGNORECASE)
 _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]*)?", re.IGNORECASE)
-
-
-def firefox_profiles() -> list[Path]:
-    """Return the profiles of Firefox on this machine, the most recently used first."""
-    return profiles_in(FIREFOX_PROFILES, FIREFOX_FILE)
-
-
-def chromium_profiles() -> list[Path]:
-    """Return the profiles of Chromium and its relatives on this machine, the most recently used first."""
-    return profiles_in(CHROMIUM_PROFILES, CHROMIUM_FILE)
 
 
 @dataclass(frozen=True)
@@ -77,9 +52,15 @@ class BrowserSource(PathSource):
     """
 
     rest: ClassVar[float] = 300.0
-    file: ClassVar[str]
     title: ClassVar[str]
-    beside: ClassVar[str]  # name of a file that changes with visits or bookmarks
+    file: ClassVar[str]  # name of the database
+    second_file: ClassVar[str]  # name of the other file that changes with visits or bookmarks
+    folders: ClassVar[tuple[str, ...]]  # usual folders of the profiles
+
+    @classmethod
+    def profiles(cls) -> list[Path]:
+        """Return the profiles on this machine, the most recently used first."""
+        return profiles_in(cls.folders, cls.file)
 
     @property
     def database(self) -> Path:
@@ -92,8 +73,8 @@ class BrowserSource(PathSource):
         return f"{self.title} {super().name}"
 
     def watch_paths(self) -> tuple[Path, ...]:
-        """Return the database, and the file beside it that changes."""
-        return self.database, self.database.with_name(self.beside)
+        """Return the files that change with visits or bookmarks."""
+        return self.database, self.database.with_name(self.second_file)
 
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield the pages that were visited or bookmarked."""
@@ -126,11 +107,16 @@ class FirefoxSource(BrowserSource):
     """
 
     kind: ClassVar[str] = "firefox"
-    file: ClassVar[str] = FIREFOX_FILE
     title: ClassVar[str] = "Firefox"
-    beside: ClassVar[str] = f"{FIREFOX_FILE}-wal"
+    file: ClassVar[str] = FIREFOX_FILE
+    second_file: ClassVar[str] = f"{FIREFOX_FILE}-wal"
+    folders: ClassVar[tuple[str, ...]] = (
+        "~/.mozilla/firefox",
+        "~/snap/firefox/common/.mozilla/firefox",
+        "~/.var/app/org.mozilla.firefox/.mozilla/firefox",
+    )
 
-    path: str = FIREFOX_PROFILES[0]
+    path: str = folders[0]
 
 
 @dataclass(frozen=True)
@@ -145,11 +131,19 @@ class ChromiumSource(BrowserSource):
     """
 
     kind: ClassVar[str] = "chromium"
-    file: ClassVar[str] = CHROMIUM_FILE
     title: ClassVar[str] = "Chromium"
-    beside: ClassVar[str] = BOOKMARKS_FILE
+    file: ClassVar[str] = CHROMIUM_FILE
+    second_file: ClassVar[str] = BOOKMARKS_FILE
+    folders: ClassVar[tuple[str, ...]] = (
+        "~/.config/chromium",
+        "~/.config/google-chrome",
+        "~/.config/BraveSoftware/Brave-Browser",
+        "~/.config/microsoft-edge",
+        "~/.config/vivaldi",
+        "~/snap/chromium/common/chromium",
+    )
 
-    path: str = CHROMIUM_PROFILES[0]
+    path: str = folders[0]
 
 
 @dataclass

@@ -19,11 +19,9 @@ from typing import ClassVar, NamedTuple
 
 from quorank.errors import BadInput
 from quorank.files.atomic import read_whole
-from quorank.search.sources.file_names import shown_name, stored_path
-from quorank.search.sources.formats.docx import read_docx
-from quorank.search.sources.formats.pdf import PdfProcess
-from quorank.search.sources.formats.texts import BINARY_ENDINGS, ExtractedText, read_text
+from quorank.search.sources.formats import BINARY_ENDINGS, ExtractedText, read_docx, read_text
 from quorank.search.sources.ignore_rules import IGNORE_FILES, MOST_RULES_BYTES, RuleStack
+from quorank.search.sources.pdf import PdfProcess
 from quorank.search.sources.source import (
     MOST_CHARACTERS,
     FoundDocument,
@@ -32,6 +30,8 @@ from quorank.search.sources.source import (
     SkippedDocument,
     UnchangedDocument,
     plain_text,
+    shown_name,
+    stored_path,
     unchanged_below,
 )
 
@@ -81,7 +81,7 @@ class FilesSource(PathSource):
     def scan(self, known: Mapping[str, str]) -> Iterator[Scanned]:
         """Yield the files, folder by folder in the order of their names."""
         if not self.place.is_dir():
-            sentence = "is no folder, or missing now; its indexed content stays until the source is removed"
+            sentence = "is not a folder, or missing now; its indexed content stays until the source is removed"
             yield SkippedDocument("", "folder.missing", sentence)
             yield from unchanged_below(known)
             return
@@ -153,12 +153,10 @@ def _unreadable(key: str, error: OSError, known: Mapping[str, str]) -> Iterator[
 def _scan_file(
     key: str, entry: os.DirEntry[str], status: os.stat_result, known: Mapping[str, str], pdf: PdfProcess
 ) -> Iterator[Scanned]:
-    before, fingerprint = known.get(key), _fingerprint(status)
-    if before is not None:
-        same, _, code = before.partition(" ")
-        if same == fingerprint and code != _TEMPORARY:
-            yield UnchangedDocument(key)
-            return
+    same, _, code = known.get(key, "").partition(" ")
+    if same == _fingerprint(status) and code != _TEMPORARY:
+        yield UnchangedDocument(key)
+        return
     if 0 <= time.time() - status.st_mtime < TICK:
         time.sleep(TICK)
         try:
@@ -166,26 +164,25 @@ def _scan_file(
         except OSError as error:
             yield from _unreadable(key, error, known)
             return
-        fingerprint = _fingerprint(status)
-    shown, ending = shown_name(entry.name), os.path.splitext(entry.name)[1].lower()  # noqa: PTH122
-    title, text = shown, ""
+    fingerprint, found = _fingerprint(status), ExtractedText()
+    ending = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122
     if status.st_size and ending not in BINARY_ENDINGS:
         found = _read(entry.path, ending, status.st_size, pdf)
-        title, text = plain_text(found.title) or shown, plain_text(found.text)
-        if found.problem is not None:
-            code, sentence = found.problem
-            if code == "file.missing":
-                code, sentence = "file.vanished", "vanished while it was read"
-            yield SkippedDocument(key, code, sentence)
-            if code == "file.vanished":
-                return
-            if code == _TEMPORARY and before is not None:
-                yield UnchangedDocument(key)
-                return
-            fingerprint = f"{fingerprint} {code}"
-        if len(text) > MOST_CHARACTERS:
-            text = text[:MOST_CHARACTERS]
-            yield SkippedDocument(key, "file.text-cut", f"only its first {len(text):,} characters are searched")
+    if found.problem is not None:
+        code, sentence = found.problem
+        if code == "file.missing":
+            yield SkippedDocument(key, "file.vanished", "vanished while it was read")
+            return
+        yield SkippedDocument(key, code, sentence)
+        if code == _TEMPORARY and key in known:
+            yield UnchangedDocument(key)
+            return
+        fingerprint = f"{fingerprint} {code}"
+    shown, text = shown_name(entry.name), plain_text(found.text)
+    if len(text) > MOST_CHARACTERS:
+        text = text[:MOST_CHARACTERS]
+        yield SkippedDocument(key, "file.text-cut", f"only its first {len(text):,} characters are searched")
+    title = plain_text(found.title) or shown
     yield FoundDocument(key, fingerprint, stored_path(entry.path), title, shown, text, status.st_mtime)
 
 
@@ -196,8 +193,8 @@ def _fingerprint(status: os.stat_result) -> str:
 def _read(path: str, ending: str, size: int, pdf: PdfProcess) -> ExtractedText:
     """Return title and text of a file; a binary file has neither text nor problem."""
     if size > MOST_BYTES:
-        problem = "file.too-large", f"is larger than {MOST_BYTES:,} bytes; only its name is searched"
-        return ExtractedText(problem=problem)
+        sentence = f"is larger than {MOST_BYTES:,} bytes; only its name is searched"
+        return ExtractedText(problem=("file.too-large", sentence))
     if ending == ".pdf":
         return pdf.read(path, MOST_CHARACTERS)
     if ending in _WORD_ENDINGS:

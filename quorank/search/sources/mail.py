@@ -24,7 +24,6 @@ from typing import IO, ClassVar, NamedTuple
 
 from quorank.errors import BadInput
 from quorank.files.untrusted import open_bounded, open_plain, packing_of, read_head, translate_errors
-from quorank.search.sources.file_names import shown_name, stored_path
 from quorank.search.sources.source import (
     MOST_CHARACTERS,
     FoundDocument,
@@ -33,6 +32,8 @@ from quorank.search.sources.source import (
     SkippedDocument,
     UnchangedDocument,
     plain_text,
+    shown_name,
+    stored_path,
     unchanged_below,
 )
 from quorank.text.readers.mbox import MARK, RawMessage, header_text, parse_message, split_messages
@@ -133,7 +134,7 @@ def _scan_file(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Scann
     except BadInput as error:
         yield SkippedDocument(key, error.code, error.sentence)
         if error.code != "file.missing":
-            yield from (UnchangedDocument(known_key) for known_key in _known_keys(key, known))
+            yield from _unchanged_mailbox(key, known)
 
 
 def _scan_mailbox(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Scanned]:
@@ -141,7 +142,7 @@ def _scan_mailbox(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Sc
         status = path.stat()
     before = _MailboxState.parse(known.get(key, ""))
     if before is not None and (before.size, before.changed) == (status.st_size, status.st_mtime_ns):
-        yield from (UnchangedDocument(known_key) for known_key in _known_keys(key, known))
+        yield from _unchanged_mailbox(key, known)
         return
     packed = packing_of(path) is not None
     numbers = _MessageKeys(key, known)
@@ -150,8 +151,8 @@ def _scan_mailbox(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Sc
         if before is not None and not packed and status.st_size >= before.size:
             if _digest_of_ends(file, before.size) == before.ends and before.last:
                 last, numbers.resumed = before.last, before.key
-                kept = (before.key, key)  # the last message, which may have been incomplete, is read again
-                yield from (UnchangedDocument(one) for one in _known_keys(key, known) if one not in kept)
+                # the last message, which may have been incomplete, is read again
+                yield from _unchanged_mailbox(key, known, but=(before.key, key))
             file.seek(last)
         last_key = ""
         for raw in split_messages(file, path, begin=last, most=MOST_PARSED):
@@ -159,11 +160,11 @@ def _scan_mailbox(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Sc
             if _is_deleted(head):
                 continue
             last_key = numbers.key_of(head)
-            fingerprint = f"{raw.end - raw.begin}-{raw.digest}"
+            size = raw.end - raw.begin
+            fingerprint = f"{size}-{raw.digest}"
             if known.get(last_key) == fingerprint:
                 yield UnchangedDocument(last_key)
             else:
-                size = raw.end - raw.begin
                 yield from _documents(last_key, fingerprint, path, raw.content, size, status.st_mtime)
         ends = "" if packed else _digest_of_ends(file, end)
     state = _MailboxState(status.st_size if packed else end, status.st_mtime_ns, last, ends, last_key)
@@ -229,7 +230,7 @@ def _scan_message(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Sc
 
 
 def _documents(key: str, fingerprint: str, path: Path, content: bytes, size: int, fallback: float) -> Iterator[Scanned]:
-    """Yield the document of a message of `size` bytes, dated `fallback` without a date of its own."""
+    """Yield the document of a message of `size` bytes; `fallback` is its time if it has no valid date."""
     message, text = parse_message(content)
     if size > MOST_PARSED:
         sentence = f"has {size:,} bytes; the text in the first {MOST_PARSED:,} is searched"
@@ -266,12 +267,11 @@ def _is_deleted(head: bytes) -> bool:
     return found is not None and bool(int(found[1], 16) & 8)
 
 
-def _known_keys(mailbox: str, known: Mapping[str, str]) -> Iterator[str]:
-    """Yield the known keys of a mailbox and its messages."""
-    messages = mailbox + _MARK
+def _unchanged_mailbox(mailbox: str, known: Mapping[str, str], but: tuple[str, ...] = ()) -> Iterator[Scanned]:
+    """Yield the known keys of a mailbox and its messages as unchanged, but for some."""
     for key in known:
-        if key == mailbox or key.startswith(messages):
-            yield key
+        if (key == mailbox or key.startswith(mailbox + _MARK)) and key not in but:
+            yield UnchangedDocument(key)
 
 
 def _digest_of_ends(file: IO[bytes], size: int) -> str:

@@ -11,19 +11,27 @@ A scan gets the fingerprint of each indexed key (`known`) and yields one item fo
 
 Indexed documents that a finished scan yields neither as found nor as unchanged are removed. A scan never stops at one
 bad document.
+
+A file name on a Unix disk is bytes. Python represents bytes that are not UTF-8 as lone surrogates, which neither a
+database nor a page accepts. `stored_path` writes such a byte as one character of the private range U+F780 to U+F7FF,
+and a character of that range in a name as the characters of its three bytes, so that every path has one string and
+`opened_path` inverts it.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from quorank.errors import require
+from quorank.errors import printable, require
+from quorank.files.atomic import expand_home
 from quorank.parts import to_table
-from quorank.search.sources.file_names import absolute_path, opened_path, shown_name, stored_path
+from quorank.text.readers.decoding import decode
 
 GROUP = "quorank.sources"
 """Group of entry points by which other packages add sources; the name of an entry is the kind."""
@@ -31,6 +39,9 @@ MOST_CHARACTERS = 1_000_000
 """Searched characters of a document's body."""
 MOST_VISITS = 10
 """Number of visits of a page whose times are kept."""
+_FIRST = 0xF780
+_ESCAPED = re.compile("[\udc80-\udcff\uf780-\uf7ff]")
+_STORED = re.compile("[\uf780-\uf7ff]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,7 @@ class FoundDocument:
 
     key: str  # unique and stable within its source: relative path, mailbox and message, address
     fingerprint: str  # changes when the content may have changed
-    path: str  # absolute path (as `file_names.stored_path` writes it) or address
+    path: str  # absolute path (as `stored_path` writes it) or address
     title: str
     name: str  # file name, or host and last part of an address; empty for mail
     body: str  # plain text, cut at a limit
@@ -108,7 +119,7 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class PathSource(Source):
-    """Source of a file or folder; its path is kept as `file_names.stored_path` writes it."""
+    """Source of a file or folder; its path is kept as `stored_path` writes it."""
 
     path: str
 
@@ -122,8 +133,8 @@ class PathSource(Source):
 
     @property
     def place(self) -> Path:
-        """The absolute path; links are kept."""
-        return absolute_path(self.path)
+        """The absolute path, with ~ expanded and links kept."""
+        return Path(os.path.abspath(expand_home(opened_path(self.path))))  # noqa: PTH100, which keeps links
 
     @property
     def name(self) -> str:
@@ -144,6 +155,40 @@ def unchanged_below(known: Mapping[str, str], prefix: str = "") -> Iterator[Unch
 
 def plain_text(text: str) -> str:
     """Replace NUL by a space, and characters that UTF-8 cannot encode by a question mark."""
-    if "\0" in text:
-        text = text.replace("\0", " ")
+    text = text.replace("\0", " ")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def stored_path(path: str) -> str:
+    r"""Return the storable string of a system path.
+
+    >>> stored_path("caf\udce9.txt") == "caf\uf7e9.txt"
+    True
+    """
+    return path if path.isascii() else _ESCAPED.sub(_escaped, path)
+
+
+def opened_path(text: str) -> str:
+    r"""Return the system path of a string made by `stored_path`.
+
+    >>> opened_path(stored_path("caf\udce9 \uf7e9")) == "caf\udce9 \uf7e9"
+    True
+    """
+    return text if text.isascii() else _STORED.sub(_unescaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(chr(_FIRST - 0x80 + byte) for byte in found[0].encode("utf-8", "surrogateescape"))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return bytes(ord(letter) - _FIRST + 0x80 for letter in found[0]).decode("utf-8", "surrogateescape")
+
+
+def shown_name(name: str) -> str:
+    r"""Return a file name for display: Windows-1252 if it is not UTF-8, with control characters replaced.
+
+    >>> shown_name("caf\udce9\n.txt")
+    'café .txt'
+    """
+    return name if name.isprintable() else printable(decode(os.fsencode(name.replace("\r", "?"))))

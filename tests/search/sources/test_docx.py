@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from persons_files import WORD, docx_of, word_xml
 
-from quorank.search.sources.formats.docx import read_docx
+from quorank.search.sources.formats import read_docx
 
 LAUGHS = (
     "<!DOCTYPE d [<!ENTITY a 'ha'>"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.search.sources import FilesSource
-from quorank.search.sources.file_names import opened_path, shown_name, stored_path
+from quorank.search.sources.source import opened_path, shown_name, stored_path
 
 BYTES = st.lists(
     st.one_of(

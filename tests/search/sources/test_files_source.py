@@ -16,8 +16,8 @@ from persons_files import docx_of, word_xml
 from scanned_items import ScannedItems
 
 from quorank.search.sources import FilesSource, FoundDocument, folder
-from quorank.search.sources.file_names import opened_path
 from quorank.search.sources.folder import TICK
+from quorank.search.sources.source import opened_path
 
 
 def scan(path: Path | str, known: dict[str, str] | None = None) -> ScannedItems:

@@ -12,9 +12,8 @@ import pytest
 from persons_files import encrypted_pdf, pdf_bomb, pdf_of, pdf_pages, slow_pdf
 from scanned_items import ScannedItems
 
-from quorank.search.sources import FilesSource
-from quorank.search.sources.formats import pdf
-from quorank.search.sources.formats.pdf import MEGABYTES, PdfProcess
+from quorank.search.sources import FilesSource, pdf
+from quorank.search.sources.pdf import MEGABYTES, PdfProcess
 
 pytestmark = pytest.mark.slow
 GOOD = pdf_pages(["the quick fox", "jumps over the dog"], "A fable")

@@ -1,9 +1,9 @@
 """PDF, read in a separate process that is reused for many files and restarted when it dies.
 
-A hostile PDF can make a reader loop for ever or fill the memory. The process therefore limits its own memory and processor
-time, and is killed when a file takes too long; the pages read until then are kept.
+A hostile PDF can make a reader loop forever or exhaust the memory. The process therefore limits its own memory and
+processor time, and is killed when a file takes too long; the pages read until then are kept.
 
-The process is `python -m quorank.search.sources.formats.pdf DESCRIPTOR SECONDS`. It sends a bundle (`protocol/frames.py`)
+The process is `python -m quorank.search.sources.pdf DESCRIPTOR SECONDS`. It sends a bundle (`protocol/frames.py`)
 `ready`. A request is a bundle of a path and a number of characters. The answer is a bundle `title` with the title, a
 bundle `page` with the text of each page, and a bundle `end` with code and sentence of a problem, both empty without one.
 """
@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import quorank
-from quorank.errors import BadInput, first_line
+from quorank.errors import BadInput, first_line, require
 from quorank.files.untrusted import open_plain
 from quorank.protocol.frames import receive, send
-from quorank.search.sources.formats.texts import ExtractedText
+from quorank.search.sources.formats import LONGEST_TITLE, ExtractedText
+from quorank.text.readers.decoding import one_line
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -35,7 +36,7 @@ FILES = 500
 MEGABYTES = 640
 """Memory limit of the process, including its program."""
 MOST_PAGES = 5000
-_PROGRAM = "quorank.search.sources.formats.pdf"
+_PROGRAM = "quorank.search.sources.pdf"
 _START = 30.0  # seconds for the start of the process on a busy machine
 
 
@@ -105,16 +106,11 @@ class PdfProcess:
                 paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
                 # -P: nothing is imported from the current folder
                 words = [sys.executable, "-P", "-m", _PROGRAM, str(theirs.fileno()), str(int(self._seconds) or 1)]
-                nothing = subprocess.DEVNULL
+                quiet, environment = subprocess.DEVNULL, os.environ | {"PYTHONPATH": paths}
                 self._process = subprocess.Popen(
-                    words,
-                    stdin=nothing,
-                    stdout=nothing,
-                    stderr=nothing,
-                    pass_fds=[theirs.fileno()],
-                    env=os.environ | {"PYTHONPATH": paths},
+                    words, stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=[theirs.fileno()], env=environment
                 )
-            _receive(self._connection, time.monotonic() + _START)  # it is ready
+            _receive(self._connection, time.monotonic() + _START)  # ready
         return self._connection
 
 
@@ -148,31 +144,33 @@ def _serve(descriptor: int, seconds: int) -> None:
             except EOFError:
                 return
             limit(resource.RLIMIT_CPU, int(time.process_time()) + seconds + 1)
+            code, sentence = "", ""
             try:
-                code, sentence = _answer(connection, path, int(most))
+                _send_content(connection, Path(os.fsdecode(path)), int(most))
+            except BadInput as error:
+                code, sentence = error.code, error.sentence
             except MemoryError:
                 send(connection, [b"end", b"pdf.too-large", b"needs more memory than a PDF file may take"])
                 return  # and free the memory
             send(connection, [b"end", code.encode(), sentence.encode(errors="replace")])
 
 
-def _answer(connection: socket.socket, path: bytes, most: int) -> tuple[str, str]:
-    """Send title and pages of a file; return code and sentence of a problem, both empty without one."""
+def _send_content(connection: socket.socket, path: Path, most: int) -> None:
+    """Send title and pages of a file; raise BadInput for a problem."""
     from pypdf import PdfReader
 
-    try:
-        with open_plain(Path(os.fsdecode(path))) as file:
+    with open_plain(path) as file:
+        try:
             reader = PdfReader(file, strict=False)
-            if reader.is_encrypted and not reader.decrypt(""):
-                return "pdf.encrypted", "is password-protected; only its name is searched"
+            locked = reader.is_encrypted and not reader.decrypt("")
+            require(not locked, "pdf.encrypted", "is password-protected; only its name is searched")
             send(connection, [b"title", _title(reader).encode(errors="replace")])
-            return _send_pages(connection, reader, most)
-    except BadInput as error:
-        return error.code, error.sentence
-    except MemoryError:
-        raise
-    except Exception as error:  # the library's own, over a malformed file
-        return "pdf.damaged", f"is no valid PDF file ({first_line(error)}); only its name is searched"
+            _send_pages(connection, reader, most)
+        except (BadInput, MemoryError):
+            raise
+        except Exception as error:  # the library's own, over a malformed file
+            sentence = f"is not a valid PDF file ({first_line(error)}); only its name is searched"
+            raise BadInput("pdf.damaged", sentence) from None
 
 
 def _title(reader: PdfReader) -> str:
@@ -182,10 +180,10 @@ def _title(reader: PdfReader) -> str:
         raise
     except Exception:
         return ""
-    return " ".join(f"{found or ''}"[:1000].split())
+    return one_line(f"{found or ''}"[:LONGEST_TITLE])
 
 
-def _send_pages(connection: socket.socket, reader: PdfReader, most: int) -> tuple[str, str]:
+def _send_pages(connection: socket.socket, reader: PdfReader, most: int) -> None:
     count, damaged, sent = len(reader.pages), 0, 0
     for number in range(min(count, MOST_PAGES)):
         try:
@@ -199,12 +197,11 @@ def _send_pages(connection: socket.socket, reader: PdfReader, most: int) -> tupl
             send(connection, [b"page", text[: most + 1].encode(errors="replace")])
             sent += len(text) + 1
         if sent > most:
-            return "", ""
-    if damaged:
-        return "pdf.pages-damaged", f"{damaged} of its {count} pages cannot be read"
-    if count > MOST_PAGES:
-        return "pdf.pages-left", f"only the first {MOST_PAGES:,} of its {count:,} pages are searched"
-    return ("", "") if sent else ("pdf.no-text", "holds no text, as a scan does; only its name is searched")
+            return
+    require(not damaged, "pdf.pages-damaged", f"{damaged} of its {count} pages cannot be read")
+    sentence = f"only the first {MOST_PAGES:,} of its {count:,} pages are searched"
+    require(count <= MOST_PAGES, "pdf.pages-left", sentence)
+    require(sent, "pdf.no-text", "holds no text, as a scan does; only its name is searched")
 
 
 if __name__ == "__main__":

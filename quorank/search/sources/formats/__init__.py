@@ -1,1 +1,0 @@
-"""File formats: from the bytes of a file to its title and text."""
