@@ -1,4 +1,4 @@
-"""Counterfactual evaluation: what a ranker that was not shown would be worth, from the clicks on the lists that were.
+"""Counterfactual evaluation: value of a ranker estimated from the clicks on lists that others had ranked.
 
 A log shows documents at ranks r, and under position-based clicks P(click on d at r) = p_r·P(d is relevant). A ranking that
 puts the document at rank ρ has the value Σ_d λ(ρ(d))·P(d is relevant), λ the discount of a rank. Two λ are computed:
@@ -10,14 +10,14 @@ With w = c/max(p_r, clip) for each shown document, x = Σ_d w·λ(ρ(d)) of a se
 
 - IPS, mean x: unbiased where no propensity is below `clip` (Joachims, Swaminathan and Schnabel 2017, "Unbiased
   learning-to-rank with biased feedback"; Agarwal et al. 2019, "A general framework for counterfactual learning-to-rank",
-  for any λ); clipped it is too low, by what stands behind ranks that few look at (Strehl et al. 2010).
+  for any λ), else too low (Strehl et al. 2010).
 - SNIPS, Σ x / Σ W over all searches: the mean λ of a relevant document (Swaminathan and Joachims 2015, "The
   self-normalized estimator for counterfactual learning"): a common factor of the propensities falls out; it varies less.
 
-A user's searches are not independent. So the standard errors are those of means over users: with X, W, N the sums over the
+A user's searches are not independent, so standard errors are those of means over users: with X, W, N the sums over the
 searches of each of U users, Var(IPS) = U/(U−1)·Σ_u (X_u − N_u·IPS)² / (Σ N)², and
-Var(SNIPS) = U/(U−1)·Σ_u (X_u − W_u·SNIPS)² / (Σ W)², the linearised variance of a ratio. Without users, each search is one
-of its own. Documents that were not in a list cannot be judged: a ranker is compared by how it orders what was shown.
+Var(SNIPS) = U/(U−1)·Σ_u (X_u − W_u·SNIPS)² / (Σ W)², the linearised variance of a ratio. Without users, each search counts
+as a user. Documents outside a list cannot be judged: a ranker is compared by its order of the shown ones.
 """
 
 from __future__ import annotations
@@ -41,13 +41,17 @@ NORMAL = 1.96  # standard errors on each side of a 95 % interval
 
 @dataclass(frozen=True)
 class CounterfactualEstimate:
-    """An estimate with its standard error."""
+    """Estimate with its standard error.
+
+    >>> CounterfactualEstimate(value=2.0, error=0.5).figures()["low"]  # 2 − 1.96/2
+    1.02
+    """
 
     value: float
-    error: float  # NaN where there is only one user
+    error: float  # NaN for a single user
 
     def figures(self) -> dict[str, float | None]:
-        """Return the value, its standard error and its 95 % interval, as JSON holds them."""
+        """Return the value, its standard error and the ends of its 95 % interval, for JSON."""
         known = math.isfinite(self.error)
         low, high = self.value - NORMAL * self.error, self.value + NORMAL * self.error
         ends = {"error": self.error, "low": low, "high": high}
@@ -56,13 +60,24 @@ class CounterfactualEstimate:
 
 @dataclass(frozen=True, eq=False)
 class LoggedClickEvaluator:
-    """Judges rankers by the clicks of a log whose lists stand in the order in which they were shown."""
+    """Evaluator of rankers by the clicks of a log whose lists are in the order in which they were shown.
 
-    data: RankingData  # labels are clicks
+    Args:
+        data: Lists of the log; labels are clicks.
+        records: Users and ranks of the lists.
+        propensities: (ranks,) p_1, p_2, …, at least k; clicks below the last rank are left out.
+        k: Number of ranks of a ranking that count.
+        clip: Smallest propensity by which a click is divided, in [0, 1].
+
+    Raises:
+        BadInput: `log.no-ranks` for lists without order; `value.out-of-range` if a field is outside its range.
+    """
+
+    data: RankingData
     records: SearchRecords
-    propensities: Doubles  # (ranks,) p_1, p_2, …; clicks behind the last one are left out
-    k: int = 10  # ranks of a ranking that count
-    clip: float = 0.1  # a propensity below this counts as this much
+    propensities: Doubles
+    k: int = 10
+    clip: float = 0.1
 
     def __post_init__(self) -> None:
         require_range("clip", self.clip, least=0.0, most=1.0)
@@ -76,43 +91,43 @@ class LoggedClickEvaluator:
 
     @cached_property
     def weights(self) -> Doubles:
-        """(rows,) w: of clicked documents the inverse of their propensity, 0 of the others."""
+        """Weights w, (rows,): the inverse propensity of clicked documents, 0 of the others."""
         ranks, last = self.records.ranks.astype(np.int64), len(self.propensities)
         looks = np.maximum(self.propensities[np.minimum(ranks, last) - 1], self.clip)
         return np.where((self.data.labels > 0) & (ranks <= last), 1.0 / looks, 0.0)
 
     @cached_property
     def _user(self) -> Integers | None:
-        """(searches,) whose each is; None where the log names no users."""
+        """User of each search, (searches,); None if the log names no users."""
         user = self.records.user
         return user if len(user) > 0 and int(user[0]) >= 0 else None
 
     def ranks_of(self, scores: Floats | Doubles) -> Integers:
-        """Return (rows,) the rank of each document among those of its list by these scores, ties by their order."""
+        """Return the rank (rows,) of each document in its list by these scores (rows,), ties in the order of the list."""
         order = np.lexsort((np.arange(len(scores)), -np.asarray(scores, dtype=np.float64), self._list_of_row))
         ranks = np.empty(len(scores), dtype=np.int64)
         ranks[order] = np.arange(len(scores)) - self.data.offsets[self._list_of_row[order]] + 1
         return ranks
 
     def values(self, ranks: npt.NDArray[np.integer[Any]], metric: str) -> Doubles:
-        """Return (searches,) x of a ranking, given the (rows,) rank that it gives each document."""
+        """Return x (searches,) of a ranking that gives documents these ranks (rows,), for λ = "dcg" or "clicks"."""
         table = np.append(discounts(self.k) if metric == "dcg" else self.propensities[: self.k], 0.0)
         return self._summed(self.weights * table[np.minimum(ranks, self.k + 1) - 1])
 
     def ips(self, values: Doubles) -> CounterfactualEstimate:
-        """The mean of x over searches."""
+        """Estimate IPS, the mean of x (searches,)."""
         return self._ratio(values, np.ones(len(values)))
 
     def snips(self, values: Doubles) -> CounterfactualEstimate:
-        """The sum of x over that of the weights."""
+        """Estimate SNIPS, Σ x / Σ W, from x (searches,)."""
         return self._ratio(values, self._summed(self.weights))
 
     def _summed(self, per_row: Doubles) -> Doubles:
-        """(searches,) sums over the documents of each list."""
+        """Return the sums (searches,) over the documents of each list."""
         return np.asarray(np.bincount(self._list_of_row, per_row, self.data.n_queries), dtype=np.float64)
 
     def _ratio(self, values: Doubles, sizes: Doubles) -> CounterfactualEstimate:
-        """Σ values / Σ sizes, with the standard error of a ratio of sums over users."""
+        """Estimate Σ values / Σ sizes, with the standard error of a ratio of sums over users."""
         user = np.arange(len(values)) if self._user is None else np.unique(self._user, return_inverse=True)[1]
         x, n = (np.bincount(user, weights=each) for each in (values, sizes))
         total, users = n.sum(), len(x)
@@ -125,7 +140,7 @@ class LoggedClickEvaluator:
         return CounterfactualEstimate(mean, math.sqrt(variance))
 
     def figures(self, scores: Floats | Doubles) -> dict[str, Any]:
-        """Return all estimates of a ranker that has scored all rows, of the lists as they were shown, and the gain."""
+        """Return all estimates of a ranker with these scores (rows,), of the shown lists, and of the gain."""
         by_ranker, as_shown = self.ranks_of(scores), self.records.ranks.astype(np.int64)
         estimates: dict[str, Any] = {}
         for metric in ("dcg", "clicks"):

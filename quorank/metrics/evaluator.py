@@ -43,7 +43,11 @@ def _ideal(labels: Int8s, offsets: Integers, discount: Doubles, out: Doubles) ->
 
 
 def ideal_dcg(data: RankingData, k: int) -> Doubles:
-    """Return (queries,) DCG@k of the best possible list of every query; 0 where nothing is relevant."""
+    """Return DCG@k (queries,) of the best possible list of every query; 0 if nothing is relevant.
+
+    >>> ideal_dcg(RankingData.from_arrays([[1.0], [2.0]], labels=[0, 2], offsets=[0, 2]), k=10)  # (2² − 1)/log2(2)
+    array([3.])
+    """
     out = np.empty(data.n_queries)
     _ideal(data.labels, data.offsets, discounts(k), out)
     return out
@@ -51,13 +55,20 @@ def ideal_dcg(data: RankingData, k: int) -> Doubles:
 
 @fixed_memory_kernel
 def top_k(scores: Floats | Doubles, n: int, k: int, top: Integers) -> int:
-    """Fill top[:min(k, n)] with the positions of the highest scores, best first, ties by position; return min(k, n).
+    """Find the positions of the highest scores, best first, ties by position.
 
     Args:
         scores: (≥ n,) scores.
         n: Number of documents.
         k: Length of the list.
         top: (≥ min(k, n),) output.
+
+    Returns:
+        min(k, n), the number of positions.
+
+    >>> top = np.zeros(2, dtype=np.int64)
+    >>> top_k(np.array([0.1, 0.9, 0.5]), 3, 2, top), top
+    (2, array([1, 2]))
     """
     size = min(k, n)
     for i in range(size):
@@ -247,17 +258,20 @@ class Evaluator:
 
     @cached_property
     def _judgement(self) -> _Judgement:
-        data, depths, page = self.data, sorted({self.k, *self.cutoffs}), self.page or self.k
+        data, depths, page = self.data, self._depths, self.page or self.k
         ideal = np.array([ideal_dcg(data, depth) for depth in depths])
         discount = discounts(max(depths[-1], page))
         cutoffs, gains = np.array(depths, dtype=np.int64), gain(np.arange(128))
         return _Judgement(data.labels, data.offsets, ideal, discount, gains, cutoffs, page)
 
     @property
+    def _depths(self) -> list[int]:
+        return sorted({self.k, *self.cutoffs})
+
+    @property
     def _wanted(self) -> list[int]:
         """Indices of k and of each further depth among the cut-offs."""
-        depths = sorted({self.k, *self.cutoffs})
-        return [depths.index(depth) for depth in (self.k, *self.cutoffs)]
+        return [self._depths.index(depth) for depth in (self.k, *self.cutoffs)]
 
     def scores(self, theta: Doubles) -> Floats | Doubles:
         """Return the scores (rows,) that sort the lists: float32, of trees float64."""
@@ -266,7 +280,7 @@ class Evaluator:
         return scores(self.ranker, theta, self.data)
 
     def err(self, theta: Doubles) -> Doubles:
-        """Return (queries,) the expected reciprocal rank at k, with highest grade 4, or 2 where no label is above 2."""
+        """Return the expected reciprocal rank at k (queries,), with highest grade 4, or 2 if no label is above 2."""
         values = scores(self.ranker, theta, self.data)
         highest = 4 if self.data.max_label > 2 else 2
         out = np.empty(self.data.n_queries)
@@ -277,7 +291,7 @@ class Evaluator:
         return out
 
     def counted(self) -> Booleans:
-        """Return (queries,) the mask of the queries in means."""
+        """Return the mask (queries,) of the queries in means."""
         if self.no_relevant == "zero":
             return np.ones(self.data.n_queries, dtype=np.bool_)
         return np.asarray(ideal_dcg(self.data, self.k) > 0.0)
@@ -318,7 +332,7 @@ def intersection_distance(a: Integers, b: Integers) -> float:
         a: (k,) distinct documents, best first.
         b: (k,) distinct documents, best first.
 
-    >>> intersection_distance(np.array([3, 1]), np.array([1, 3]))
+    >>> intersection_distance(np.array([3, 1]), np.array([1, 3]))  # 1 − (0/1 + 2/2)/2
     0.5
     """
     depths = np.arange(1, len(a) + 1)
@@ -328,7 +342,15 @@ def intersection_distance(a: Integers, b: Integers) -> float:
 
 
 def ranking_distances(ranker: Ranker, one: Doubles, other: Doubles, data: RankingData, k: int = 10) -> Doubles:
-    """Return (queries,) the intersection distance at k of the rankings by two parameter vectors; ties by position."""
+    """Return the intersection distance at k (queries,) of the rankings by two parameter vectors; ties by position.
+
+    Args:
+        ranker: Scoring function.
+        one: (size,) parameters.
+        other: (size,) parameters.
+        data: Split.
+        k: Number of ranks that are compared.
+    """
     first, second = scores(ranker, one, data), scores(ranker, other, data)
     found = np.zeros(data.n_queries)
     for q in range(data.n_queries):
@@ -339,5 +361,5 @@ def ranking_distances(ranker: Ranker, one: Doubles, other: Doubles, data: Rankin
 
 
 def mean_distance(ranker: Ranker, one: Doubles, other: Doubles, splits: Sequence[RankingData], k: int = 10) -> float:
-    """Return the mean of `ranking_distances` over all queries of some splits, with or without relevant documents."""
+    """Return the mean of `ranking_distances` over all queries of several splits, with or without relevant documents."""
     return float(np.concatenate([ranking_distances(ranker, one, other, data, k) for data in splits]).mean())

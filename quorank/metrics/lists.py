@@ -1,6 +1,6 @@
-"""Metrics of one ranked list, and how they are averaged and summed: the reference for compiled code.
+"""Metrics of one ranked list, the reference for compiled code, and their discounted sum over rounds.
 
-A list is given by the labels of its documents from the top down. `k` is the length of the page people see.
+A list is given by the labels of its documents from the top down. `k` is the number of ranks that count.
 """
 
 from __future__ import annotations
@@ -18,23 +18,34 @@ NoRelevant = Literal["skip", "zero"]  # a query without relevant documents is le
 
 
 def gain(labels: npt.ArrayLike) -> Doubles:
-    """2^rel − 1, elementwise (Burges et al., ICML 2005). labels: any shape, ≥ 0."""
+    """Return 2^rel − 1 elementwise (Burges et al., ICML 2005), in the shape of the labels.
+
+    >>> gain([0, 1, 2])
+    array([0., 1., 3.])
+    """
     return np.asarray(np.exp2(np.asarray(labels, dtype=np.float64)) - 1.0)
 
 
 def discounts(n: int) -> Doubles:
-    """1 / log2(rank + 1) for ranks 1..n (Burges et al., ICML 2005): shape (n,)."""
+    """Return (n,) 1 / log2(rank + 1) for ranks 1 to n (Burges et al., ICML 2005).
+
+    >>> discounts(3)[[0, 2]]  # 1/log2(2), 1/log2(4)
+    array([1. , 0.5])
+    """
     return np.array([1.0 / math.log2(rank + 1) for rank in range(1, n + 1)])
 
 
 def dcg(labels: npt.ArrayLike, k: int = 10) -> float:
-    """Discounted cumulative gain, Σ_{r ≤ k} (2^rel_r − 1) / log2(r + 1) (Burges et al., ICML 2005).
+    """Compute the discounted cumulative gain, Σ_{r ≤ k} (2^rel_r − 1) / log2(r + 1) (Burges et al., ICML 2005).
 
     Args:
         labels: (documents,) labels in ranked order; a list shorter than k is summed to its end.
-        k: Length of the page.
+        k: Number of ranks that count.
 
-    >>> dcg([1, 0, 1])
+    Raises:
+        BadInput: `metric.shape` or `metric.label-out-of-range` for other labels.
+
+    >>> dcg([1, 0, 1])  # 1/log2(2) + 1/log2(4)
     1.5
     """
     top = _labels(labels, k)[:k]
@@ -42,12 +53,12 @@ def dcg(labels: npt.ArrayLike, k: int = 10) -> float:
 
 
 def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -> float:
-    """DCG divided by the DCG of the best list (Järvelin & Kekäläinen, TOIS 2002); 0 if nothing is relevant.
+    """Divide the DCG by that of the best list (Järvelin & Kekäläinen, TOIS 2002); 0 if nothing is relevant.
 
     Args:
         ranked_labels: (shown,) labels in ranked order, at least the first k that were shown.
         all_labels: (candidates,) labels of all the query's candidates in any order, for the best list.
-        k: Length of the page.
+        k: Number of ranks that count.
 
     >>> ndcg([2, 0], [0, 2])
     1.0
@@ -57,14 +68,17 @@ def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -
 
 
 def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
-    """Expected reciprocal rank, Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i) (Chapelle et al., CIKM 2009).
+    """Compute the expected reciprocal rank, Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i) (Chapelle et al., CIKM 2009).
 
     Args:
-        labels: (documents,) labels in ranked order; R = (2^rel − 1) / 2^max_label is the chance that one satisfies.
-        k: Length of the page.
+        labels: (documents,) labels in ranked order; a document satisfies with probability R = (2^rel − 1) / 2^max_label.
+        k: Number of ranks that count.
         max_label: Highest grade of the collection's scale, not of this list.
 
-    >>> err([1, 1], max_label=1)
+    Raises:
+        BadInput: `metric.label-out-of-range` for a label above `max_label`.
+
+    >>> err([1, 1], max_label=1)  # 1·1/2 + 1/2·1/2·1/2
     0.625
     """
     top = _labels(labels, k)[:k]
@@ -77,13 +91,13 @@ def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
 
 
 def discounted_sum(per_round: npt.ArrayLike, gamma: float = 0.9995) -> float:
-    """Σ_t γ^(t−1) x_t over rounds t = 1, 2, …: online performance (Wang et al., ICTIR 2021, eq. 17).
+    """Compute Σ_t γ^(t−1)·x_t over rounds t = 1, 2, …: online performance (Wang et al., ICTIR 2021, eq. 17).
 
     Args:
         per_round: (rounds,) mean of the metric over each round's interactions.
         gamma: Discount γ of a round.
 
-    >>> discounted_sum([1, 2, 3], gamma=0.5)
+    >>> discounted_sum([1, 2, 3], gamma=0.5)  # 1 + 2/2 + 3/4
     2.75
     """
     x = np.asarray(per_round, dtype=np.float64)

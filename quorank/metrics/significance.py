@@ -26,18 +26,31 @@ Repetition = tuple[int, str]  # seed and fold of a run
 
 @dataclass(frozen=True)
 class Difference:
-    """Result of a test of mean(values) − mean(baseline); None if there are too few runs."""
+    """Result of a test of mean(values) − mean(baseline); None stands for unknown.
 
-    test: str  # "paired t" or "Welch t"
-    difference: float  # mean(values) − mean(baseline)
-    low: float | None  # 95 % confidence interval of the difference
+    Args:
+        test: "paired t" or "Welch t".
+        difference: mean(values) − mean(baseline).
+        low: Lower end of the 95 % confidence interval of the difference; None for too few runs, as `high` and `p`.
+        high: Upper end of the interval.
+        p: Two-tailed p-value.
+        corrected_p: p after Bonferroni's correction; p itself for a single comparison.
+        n: Independent units behind `values`.
+        n_baseline: Independent units behind `baseline`.
+        effect_size: Cohen's d; None if it is not finite.
+        unit: Independent unit of the test.
+    """
+
+    test: str
+    difference: float
+    low: float | None
     high: float | None
-    p: float | None  # two-tailed
-    corrected_p: float | None  # after Bonferroni; p itself when there is only one comparison
-    n: int  # units behind `values`
+    p: float | None
+    corrected_p: float | None
+    n: int
     n_baseline: int
-    effect_size: float | None  # Cohen's d; None when it is not finite
-    unit: Unit = "run"  # what was taken as independent
+    effect_size: float | None
+    unit: Unit = "run"
 
     @property
     def margin(self) -> float | None:
@@ -53,9 +66,20 @@ Found = TypeVar("Found", Difference, Difference | None)
 
 
 def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
-    """Student's paired t-test: t = mean(d) / (sd(d) / √n), n − 1 degrees of freedom, d = values − baseline.
+    """Compute Student's paired t-test: t = mean(d) / (sd(d) / √n), n − 1 degrees of freedom, d = values − baseline.
 
-    values, baseline: (n,) each; entry i of both has the same seed and fold. Effect size: mean(d) / sd(d).
+    The effect size is mean(d) / sd(d).
+
+    Args:
+        values: (n,) metric of each run.
+        baseline: (n,) metric of the run with the same seed and fold.
+
+    Raises:
+        BadInput: `significance.unpaired`, `significance.no-value` or `significance.not-finite`.
+
+    >>> found = paired_t([2.0, 4.0], [1.0, 1.0])  # d = 1, 3: mean 2, sd √2, t = 2
+    >>> found.difference, round(found.effect_size, 3), round(found.p, 3)
+    (2.0, 1.414, 0.295)
     """
     a, b = _sample(values), _sample(baseline)
     unpaired = f"a paired test needs as many values as baselines, got {len(a)} and {len(b)}"
@@ -66,10 +90,21 @@ def paired_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
 
 
 def welch_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
-    """Welch's t-test: t = (mean(a) − mean(b)) / √(u + v) with u = s_a²/n_a, v = s_b²/n_b (Welch 1947).
+    """Compute Welch's t-test: t = (mean(a) − mean(b)) / √(u + v) with u = s_a²/n_a, v = s_b²/n_b (Welch 1947).
 
-    Degrees of freedom are (u + v)² / (u²/(n_a − 1) + v²/(n_b − 1)), after Satterthwaite.
-    values: (n_a,), baseline: (n_b,). Effect size: the difference over √((s_a² + s_b²) / 2).
+    Degrees of freedom are (u + v)² / (u²/(n_a − 1) + v²/(n_b − 1)), after Satterthwaite. The effect size is the
+    difference over √((s_a² + s_b²) / 2).
+
+    Args:
+        values: (n_a,) a, metric of each run.
+        baseline: (n_b,) b, metric of each run of the other setting.
+
+    Raises:
+        BadInput: `significance.no-value` or `significance.not-finite`.
+
+    >>> found = welch_t([3.0, 5.0], [1.0, 3.0])  # s² = 2 each: d = 2/√2
+    >>> found.difference, round(found.effect_size, 3)
+    (2.0, 1.414)
     """
     a, b = _sample(values), _sample(baseline)
     scale = _scale(a, b)
@@ -87,10 +122,18 @@ def welch_t(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Difference:
 def repeated_t(
     values: Sequence[tuple[Repetition, float]], baseline: Sequence[tuple[Repetition, float]]
 ) -> Difference | None:
-    """Test two settings by the means of their folds; by the means of their seeds where all runs are of one fold.
+    """Test two settings by the means of their folds, or of their seeds if all runs are of one fold.
 
-    Units that both settings have are paired; if one lacks some, it is Welch's test. Values that are not finite are left
-    out; None where a setting has no others.
+    Args:
+        values: Seed, fold and metric of each run; non-finite metrics are left out.
+        baseline: Those of the other setting.
+
+    Returns:
+        Paired test if both settings have the same units, else Welch's; None if a setting has no finite metric.
+
+    >>> runs = [((seed, fold), 0.5) for seed in (1, 2) for fold in ("Fold1", "Fold2")]
+    >>> repeated_t(runs, [(at, 0.4) for at, _ in runs]).n  # two folds, not four runs
+    2
     """
     ours, theirs = ([(at, value) for at, value in side if math.isfinite(value)] for side in (values, baseline))
     if not ours or not theirs:
@@ -103,7 +146,7 @@ def repeated_t(
 
 
 def _unit_means(runs: Sequence[tuple[Repetition, float]], unit: Unit) -> dict[str, float]:
-    """The mean of the values of each fold, or of each seed."""
+    """Return the mean of the values of each fold, or of each seed."""
     found: dict[str, list[float]] = {}
     for (seed, fold), value in runs:
         found.setdefault(fold if unit == "fold" else str(seed), []).append(value)
@@ -111,7 +154,11 @@ def _unit_means(runs: Sequence[tuple[Repetition, float]], unit: Unit) -> dict[st
 
 
 def bonferroni(p: float, comparisons: int) -> float:
-    """min(1, m·p) for m comparisons (Dunn, JASA 1961)."""
+    """Return min(1, m·p) for m comparisons (Dunn, JASA 1961).
+
+    >>> bonferroni(0.02, comparisons=3)
+    0.06
+    """
     require_range("comparisons", comparisons, least=1)
     return min(1.0, comparisons * p)
 
@@ -123,7 +170,11 @@ def corrected(differences: Sequence[Found]) -> list[Found]:
 
 
 def mark(difference: Difference) -> str:
-    """The papers' mark by corrected p: ▲▼ below .01, △▽ below .05, else nothing; ▲ is above the baseline."""
+    """Return the papers' mark by corrected p: ▲▼ below .01, △▽ below .05, else nothing; ▲ is above the baseline.
+
+    >>> mark(paired_t([2.0, 2.0], [1.0, 1.0]))  # no spread: p = 0
+    '▲'
+    """
     p = difference.corrected_p
     if p is None or p >= 0.05 or difference.difference == 0:
         return ""
@@ -133,7 +184,7 @@ def mark(difference: Difference) -> str:
 def _difference(
     test: str, a: Doubles, b: Doubles, error: float, freedom: float, spread: float, testable: bool
 ) -> Difference:
-    """The common end of both tests, with an answer where the formulas divide by zero.
+    """Return the result of either test, defined where the formulas divide by zero.
 
     Too few runs: only the difference is known. No spread: a difference of 0 has p = 1, any other p = 0.
     """
@@ -165,7 +216,7 @@ def _scale(a: Doubles, b: Doubles) -> float:
 
 
 def _spread(sample: Doubles, scale: float) -> float:
-    """The standard deviation (n − 1), with rounding noise taken for what it is: none."""
+    """Return the standard deviation (n − 1); 0 if it is within the rounding of values of this scale."""
     if len(sample) < 2:
         return 0.0
     spread = float(sample.std(ddof=1))

@@ -1,8 +1,8 @@
 """TREC's files of rankings: a run, `query Q0 document rank score tag`, and judgements (qrels), `query 0 document grade`.
 
-Documents without an id are called by their query and their place in its list, `10.3`, alike in both files. Scores are
-written so that they are read back to the bit. Of equal scores, the document that stands first in its list ranks first,
-as in `quorank evaluate`; trec_eval breaks ties by the document's id.
+A document without an id is named by its query and its place in the list, `10.3`, in both files. Scores are written so that
+they are read back to the bit. Equal scores rank in the order of the list, as in `quorank evaluate`; trec_eval breaks ties
+by the document's id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quorank.data.ranking import RankingData
+from quorank.data.ranking import RankingData, grouped_rows
 from quorank.errors import brief, require
 from quorank.kernels.arrays import Integers
 
@@ -28,7 +28,22 @@ def trec_run(
     scores: npt.NDArray[np.floating[Any]],
     tag: str = TAG,
 ) -> bytes:
-    """Encode a run of lists: rows offsets[q] .. offsets[q + 1] of scores (rows,) are those of queries[q]."""
+    """Encode a run.
+
+    Args:
+        queries: Name of each list.
+        offsets: (lists + 1,) first row of each list.
+        documents: Name of each row, "" for none; None if no row has one.
+        scores: (rows,) scores.
+        tag: Name of the run.
+
+    Raises:
+        BadInput: `trec.bad-tag` or `trec.bad-id` for a name that is too long or has spaces.
+
+    >>> print(trec_run(["10"], np.array([0, 2]), ["a", "b"], np.array([0.5, 2.0])).decode(), end="")
+    10 Q0 b 1 2.0 quorank
+    10 Q0 a 2 0.5 quorank
+    """
     sound = 0 < len(tag) <= LONGEST_TAG and tag.isprintable() and not any(map(str.isspace, tag))
     require(sound, "trec.bad-tag", f"expected up to {LONGEST_TAG} letters without spaces, got {brief(tag)}", "--tag")
     lines = []
@@ -43,17 +58,23 @@ def trec_run(
 def grouped(
     queries: Sequence[str], documents: Sequence[str] | None, scores: npt.NDArray[np.floating[Any]]
 ) -> tuple[list[str], Integers, list[str] | None, npt.NDArray[np.floating[Any]]]:
-    """Return rows brought together by the query of each, queries in order of their first row, as `trec_run` takes them."""
-    numbers: dict[str, int] = {}
-    codes = np.array([numbers.setdefault(query, len(numbers)) for query in queries], dtype=np.int64)
-    order = np.argsort(codes, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(numbers)))]).astype(np.int64)
-    named = None if documents is None else [documents[row] for row in order.tolist()]
-    return [*numbers], offsets, named, scores[order]
+    """Group rows by the query of each, in the order of first occurrence, as the first arguments of `trec_run`.
+
+    >>> queries, offsets, _, scores = grouped(["a", "b", "a"], None, np.array([1.0, 2.0, 3.0]))
+    >>> queries, offsets.tolist(), scores.tolist()
+    (['a', 'b'], [0, 2, 3], [1.0, 3.0, 2.0])
+    """
+    order, offsets, names = grouped_rows(queries, len(scores))
+    return names, offsets, None if documents is None else [documents[row] for row in order.tolist()], scores[order]
 
 
 def trec_qrels(data: RankingData) -> bytes:
-    """Encode the labels of a split as judgements."""
+    """Encode the labels of a split as judgements; raises BadInput `trec.bad-id` for a name with spaces.
+
+    >>> print(trec_qrels(RankingData.from_arrays([[1.0], [2.0]], labels=[0, 2], offsets=[0, 2])).decode(), end="")
+    0 0 0.1 0
+    0 0 0.2 2
+    """
     lines = []
     for query, rows, names in _lists(data.query_ids, data.offsets, data.document_ids):
         labels = data.labels[rows].tolist()
@@ -64,7 +85,7 @@ def trec_qrels(data: RankingData) -> bytes:
 def _lists(
     queries: Sequence[str], offsets: Integers, documents: Sequence[str] | None
 ) -> Iterator[tuple[str, slice, list[str]]]:
-    """Each query with the rows and the names of its documents."""
+    """Yield each query with the rows and the names of its documents."""
     for number in range(len(offsets) - 1):
         query, start, stop = str(queries[number]), int(offsets[number]), int(offsets[number + 1])
         if documents is None:

@@ -18,7 +18,22 @@ __all__ = ["MLP", "RANKERS", "Linear", "Ranker", "Trees", "scores"]
 
 
 def scores(ranker: Ranker, theta: Doubles, features: npt.ArrayLike | RankingData) -> Floats:
-    """Return f_θ of every row of `features` (rows, n_features); what trees score is rounded to float32."""
+    """Compute f_θ of every document.
+
+    Args:
+        ranker: Scoring function.
+        theta: (size,) parameters θ.
+        features: (rows, n_features) features, or ranking data.
+
+    Returns:
+        (rows,) float32 scores; those of trees are rounded.
+
+    Raises:
+        BadInput: `ranker.wrong-size` if θ is for another number of features.
+
+    >>> scores(Linear(), np.array([3.0, 4.0]), [[1.0, 2.0], [0.0, 1.0]])
+    array([11.,  4.], dtype=float32)
+    """
     if ranker.grown:
         plain = features.features if isinstance(features, RankingData) else np.asarray(features, dtype=np.float32)
         return ranker.score_features(theta, plain).astype(np.float32)

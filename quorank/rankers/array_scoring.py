@@ -21,7 +21,16 @@ FEW = 10_000  # rows times hidden units that interpreted kernels score: loading 
 
 
 def raw_array(features: Any, group: Any, names: Sequence[str]) -> tuple[npt.NDArray[Any], Any]:
-    """Return (rows, n) numbers in the order of `names`, and the groups of their rows."""
+    """Return the features as (rows, n) numbers in the order of `names`, and the groups of their rows.
+
+    Args:
+        features: Array, or data frame with a column for each name.
+        group: Groups of the rows; default: the column `qid` of a data frame.
+        names: Names of the ranker's features.
+
+    Raises:
+        BadInput: `features.not-numbers` or `ranker.features-differ`.
+    """
     columns = getattr(features, "columns", None)
     if columns is not None and hasattr(features, "__getitem__"):
         check_columns([str(name) for name in columns], names)
@@ -58,9 +67,18 @@ def _numbers(values: Any, n_features: int) -> npt.NDArray[Any]:
 
 
 def filled(array: npt.NDArray[Any], missing: float, first: int = 0) -> Floats:
-    """Return (rows, n) numbers as float32 with `missing` in place of NaN; what is beyond float32 is refused.
+    """Return (rows, n) float32 with `missing` in place of NaN.
 
-    `first` is the number of the first row, for the sentence.
+    Args:
+        array: (rows, n) numbers.
+        missing: Value of a missing number.
+        first: Number of the first row, for errors.
+
+    Raises:
+        BadInput: `features.not-finite` for a number beyond float32.
+
+    >>> filled(np.array([[1.0, np.nan]]), missing=-1.0)
+    array([[ 1., -1.]], dtype=float32)
     """
     with np.errstate(over="ignore", invalid="ignore"):
         dense = np.ascontiguousarray(array, dtype=np.float32)
@@ -77,9 +95,17 @@ def filled(array: npt.NDArray[Any], missing: float, first: int = 0) -> Floats:
 
 
 def list_starts(group: Any, rows: int) -> tuple[Integers | None, Integers]:
-    """Return the order that brings the rows of each list together, None where they stand so, and where lists begin.
+    """Return the order that groups the rows by list, None if they are grouped, and the first row (lists,) of each list.
 
-    As many groups as rows are ids, one for each row; fewer are the sizes of lists one behind the other.
+    Args:
+        group: One id per row, or the sizes of consecutive lists.
+        rows: Number of rows.
+
+    Raises:
+        BadInput: `features.no-group` without a group; the errors of `grouped_rows` for another one.
+
+    >>> list_starts([2, 1], rows=3)
+    (None, array([0, 2]))
     """
     if group is None:
         sentence = (
@@ -100,10 +126,18 @@ def scored_arrays(
     normalisation: Normalisation,
     starts: Integers | None = None,
 ) -> npt.NDArray[np.floating[Any]]:
-    """(rows,) f_θ of raw (rows, n) features: missing ones are filled, then they are normalised, then scored.
+    """Fill, normalise and score raw features.
 
-    The scores are float32, of trees float64: what the evaluator ranks by. `starts` (lists,) is where lists begin, which
-    are then normalised each by its own minimum and maximum.
+    Args:
+        ranker: Scoring function.
+        theta: (size,) θ.
+        features: (rows, n) raw features.
+        missing: Value of a missing feature.
+        normalisation: Normalisation of all rows.
+        starts: (lists,) first row of each list, if lists are normalised by their own minimum and maximum.
+
+    Returns:
+        (rows,) float32 scores, of trees float64, as the evaluator ranks by.
     """
     rows, n = features.shape
     ranker.check_size(theta, n)

@@ -30,7 +30,18 @@ MOST = 50_000  # numbers of a start: `run.toml` holds them all
 
 @dataclass(frozen=True)
 class Prior:
-    """A start and its scale; None leaves the scores as they are."""
+    """Start of a ranker that is known before learning, and the scale of its scores.
+
+    Args:
+        start: Ranker file or folder of a run, parameters, or weights by the number or name of a feature.
+        scale: Factor of the start's scores, above 0, or "rule"; None leaves them unchanged.
+
+    Raises:
+        BadInput: `value.not-a-choice`, `value.out-of-range`, `value.not-finite` or `ranker.empty-start`.
+
+    >>> Prior(Numbers({"2": 0.5})).vector(n_features=3)
+    array([0. , 0.5, 0. ])
+    """
 
     start: Start
     scale: Scale | None = None
@@ -49,25 +60,17 @@ class Prior:
         if isinstance(self.scale, float | int):
             require_range("start_scale", self.scale, above=0.0)
 
-    @property
-    def is_known(self) -> bool:
-        """All of it is numbers: no file to read, no name to find, no scale to measure."""
-        named = isinstance(self.start, Numbers) and not all(is_number(key) for key in self.start)
-        return not isinstance(self.start, str) and not named and self.scale != "rule"
-
-    def check_known(self) -> None:
-        """Raise BadInput if a file, a name or a scale remains: a received part never causes a file to be read."""
-        sentence = "the start is a file, names features or asks for a measured scale: write it as numbers"
-        require(self.is_known, "ranker.start-unknown", sentence, "start")
-
-    @property
-    def factor(self) -> float:
-        """The scale as a number."""
-        return self.scale if isinstance(self.scale, float | int) else 1.0
-
     def vector(self, n_features: int) -> Doubles:
-        """Return the numbers of the start, unscaled: its parameters as they are, weights in a row for all features."""
-        self.check_known()
+        """Return the parameters of the start, or its weights as (n_features,), unscaled.
+
+        Raises:
+            BadInput: `ranker.start-unknown` if a file, a name or a measured scale remains: a received part never causes a
+                file to be read; `ranker.no-such-feature` for a number that no feature has.
+        """
+        named = isinstance(self.start, Numbers) and not all(is_number(key) for key in self.start)
+        known = not isinstance(self.start, str) and not named and self.scale != "rule"
+        sentence = "the start is a file, names features or asks for a measured scale: write it as numbers"
+        require(known, "ranker.start-unknown", sentence, "start")
         if not isinstance(self.start, Numbers):
             return np.array(self.start, dtype=np.float64)
         weights = np.zeros(n_features)
@@ -78,41 +81,34 @@ class Prior:
         return weights
 
     def scaled(self, parameters: Doubles) -> Doubles:
-        """Return the parameters times the scale: bit for bit unchanged without a scale."""
-        return parameters if self.scale is None else parameters * self.factor
-
-
-def prior_of(start: Start | None, scale: Scale | None) -> Prior | None:
-    """Return the prior of a part's fields; None where it has no start."""
-    if start is None:
-        sentence = "scales the scores of a start, and there is none; give a start too"
-        require(scale is None, "option.conflict", sentence, "start_scale")
-        return None
-    return Prior(start, scale)
+        """Return the parameters times the scale, bit for bit unchanged without a numeric scale."""
+        return parameters * self.scale if isinstance(self.scale, float | int) else parameters
 
 
 def is_number(key: str) -> bool:
-    """Return whether a key of weights is a feature's number and no name."""
+    """Return whether a key of weights is the number of a feature and not a name.
+
+    >>> is_number("12"), is_number("bm25")
+    (True, False)
+    """
     return key.isascii() and key.isdecimal() and len(key) < 10 and key == str(int(key))
 
 
 def wrong_size(given: int, expected: str) -> BadInput:
-    """Return the error about a start for other data."""
+    """Return the error for a start of `given` parameters where another size is `expected`."""
     return BadInput("ranker.wrong-size", f"the start has {given} parameters; {expected}", "start")
 
 
 @dataclass(frozen=True)
 class Ranker(ABC):
-    """A scoring function f_θ(x): linear, or with one hidden layer, in features that `transform` may compute first.
+    """Base class of scoring functions f_θ(x): linear, or with one hidden layer, of features that `transform` may compute.
 
     θ is one vector: for `hidden` = 0 the weights, else W (hidden × inputs), b (hidden) and v (hidden) of v·a(Wx + b), where
     a is the `activation`.
     """
 
     kind: ClassVar[str]
-    grown: ClassVar[bool] = (
-        False  # an ensemble of trees: grown by histograms, scored by `score_features`, has no gradient
-    )
+    grown: ClassVar[bool] = False  # an ensemble of trees, scored by `score_features`, without gradient
 
     @property
     def hidden(self) -> int:
@@ -131,7 +127,7 @@ class Ranker(ABC):
 
     @property
     def starts_flat(self) -> bool:
-        """All gradients are zero at `initial`, so that learners that follow them cannot begin."""
+        """True if all gradients are zero at `initial`, so that gradient learners cannot begin."""
         return False
 
     @property
@@ -150,12 +146,12 @@ class Ranker(ABC):
         return n_features
 
     def transform(self, features: Floats) -> Floats:
-        """Return the (rows, inputs) numbers that are scored, computed from (rows, n_features) alone, row by row."""
+        """Return the inputs (rows, inputs) of the score, computed from features (rows, n_features) row by row."""
         return features
 
     @property
     def transforms(self) -> bool:
-        """The class overrides `transform`."""
+        """True if the class overrides `transform`."""
         return type(self).transform is not Ranker.transform
 
     def prepared(self, data: RankingData) -> RankingData:
@@ -168,13 +164,13 @@ class Ranker(ABC):
         return (inputs + 2) * self.hidden if self.hidden else inputs
 
     def check_size(self, theta: Doubles, n_features: int) -> None:
-        """Raise BadInput unless θ has the parameters of this ranker for documents with `n_features`."""
+        """Raise BadInput `ranker.wrong-size` unless θ has the parameters for documents with `n_features`."""
         size, given = self.size(n_features), np.shape(theta)
         require(given == (size,), "ranker.wrong-size", f"this ranker has {size} parameters, got {given}")
 
     @property
     def tree_leaves(self) -> int:
-        """Leaves of a tree at most, where it is `grown`; else 0."""
+        """Largest number of leaves of a tree; 0 without trees."""
         return 0
 
     def with_trees(self, trees: int) -> Ranker:
@@ -182,7 +178,7 @@ class Ranker(ABC):
         return self
 
     def score_features(self, theta: Doubles, features: Floats) -> Doubles:
-        """Return (rows,) scores of (rows, n_features), where a ranker is `grown`; others are scored by `rankers.scores`."""
+        """Return the scores (rows,) of a `grown` ranker for features (rows, n_features); others: `rankers.scores`."""
         raise NotImplementedError(f"{self.kind} rankers are scored by their packed parameters")
 
     @abstractmethod
@@ -210,7 +206,11 @@ class StartedRanker(Ranker):
 
     @cached_property
     def prior(self) -> Prior | None:
-        return prior_of(None if self.start in self.OWN else self.start, self.start_scale)
+        if self.start is not None and self.start not in self.OWN:
+            return Prior(self.start, self.start_scale)
+        sentence = "scales the scores of a start, and there is none; give a start too"
+        require(self.start_scale is None, "option.conflict", sentence, "start_scale")
+        return None
 
     def with_prior(self, prior: Prior | None) -> Self:
         if prior is None and self.prior is None:
@@ -222,13 +222,24 @@ class StartedRanker(Ranker):
 
 @dataclass(frozen=True)
 class Linear(StartedRanker):
-    """Scores θ·x, starting from zero as in FPDGD §4, or from a prior."""
+    """Linear ranker f_θ(x) = θ·x, starting from zero as in FPDGD §4, or from a prior.
+
+    Args:
+        start: Ranker file, parameters, or weights by feature; None starts from zero.
+        start_scale: Factor of the start's scores, above 0; "rule" derives it from their spread.
+
+    Raises:
+        BadInput: `option.conflict` for a scale without a start; for an invalid start the errors of `Prior`.
+
+    >>> Linear(start=(1.0, 2.0), start_scale=0.5).initial(n_features=2, seed=1)
+    array([0.5, 1. ])
+    """
 
     kind: ClassVar[str] = "linear"
     OWN: ClassVar[tuple[str | None, ...]] = (None,)
 
-    start: Start | None = None  # a ranker file, parameters, or weights by the feature; None is zero
-    start_scale: Scale | None = None  # factor of the start's scores
+    start: Start | None = None
+    start_scale: Scale | None = None
 
     def initial(self, n_features: int, seed: int) -> Doubles:
         if self.prior is None:
@@ -241,22 +252,34 @@ class Linear(StartedRanker):
 
 @dataclass(frozen=True)
 class MLP(StartedRanker):
-    """Scores v·a(Wx + b), without an output bias, which would change no ranking.
+    """Network with one hidden layer, f_θ(x) = v·a(Wx + b); an output bias would change no ranking.
 
-    `activation = "sigmoid"` is the network of the code that was published with PDGD and FPDGD, "relu" trains faster.
-    `start = "zero"` is what the published evolution strategies use; gradients need broken symmetry, so the default
-    draws W and v from N(0, 1/inputs) and starts b at zero. A prior is a network of the same shape, or weights w of the
-    features: two units pass relu(w·x) − relu(−w·x) = w·x on, to the bits of the linear ranker's scores, and the others
-    are drawn as by default with v = 0, so that they say nothing until they have learned.
+    A prior is a network of the same shape, or weights w of the features: two units compute relu(w·x) − relu(−w·x) = w·x,
+    to the bits of the linear ranker's scores, and the others are drawn as by default with v = 0, so that they contribute
+    nothing until they have learned.
+
+    Args:
+        hidden: Units of the hidden layer, 1 to 4096.
+        start: "scaled" draws W from N(0, 1/inputs) and v from N(0, 1/hidden), with b = 0; "zero" is that of the published
+            evolution strategies, without a gradient; else a ranker file, parameters, or weights by feature.
+        start_scale: Factor of the start's scores, above 0; "rule" derives it from their spread.
+        activation: a: "relu", max(0, x), which trains faster, or "sigmoid", 1/(1 + e^−x), as in the published code of PDGD
+            and FPDGD.
+
+    Raises:
+        BadInput: `value.out-of-range` for `hidden`; for an invalid start the errors of `Prior`.
+
+    >>> MLP(hidden=2, start=(1.0, 2.0)).initial(n_features=2, seed=1)  # W = (w, −w), b = 0, v = (1, −1)
+    array([ 1.,  2., -1., -2.,  0.,  0.,  1., -1.])
     """
 
     kind: ClassVar[str] = "mlp"
     OWN: ClassVar[tuple[str | None, ...]] = ("scaled", "zero")
 
-    hidden: int = 64  # units of the hidden layer
-    start: Start = "scaled"  # or "zero", a ranker file, parameters, or weights by the feature
-    start_scale: Scale | None = None  # factor of the start's scores
-    activation: Literal["relu", "sigmoid"] = "relu"  # a: max(0, x), or 1 / (1 + e^−x)
+    hidden: int = 64
+    start: Start = "scaled"
+    start_scale: Scale | None = None
+    activation: Literal["relu", "sigmoid"] = "relu"
 
     def __post_init__(self) -> None:
         require_range("hidden", self.hidden, least=1, most=4096)
@@ -293,7 +316,7 @@ class MLP(StartedRanker):
         return theta
 
     def _drawn(self, n_features: int, seed: int) -> Doubles:
-        """W from N(0, 1/inputs), b at zero, v from N(0, 1)."""
+        """Draw W from N(0, 1/inputs) and v from N(0, 1), with b = 0."""
         theta = normals(seed, Purpose.INITIAL, self.size(n_features))
         weights, bias = n_features * self.hidden, (n_features + 1) * self.hidden
         theta[:weights] /= np.sqrt(n_features)

@@ -47,12 +47,20 @@ class StatedPrivacy(TypedDict):
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a ranker; None is unknown, and as `privacy` that no ε is stated."""
+    """Origin of a ranker; None stands for unknown.
 
-    by: Annotated[str, Length(100)] = "unknown"  # run, coordinator, unlearning, silo
-    experiment: Annotated[str, Length(200)] | None = None  # SHA-256 of the resolved experiment, or of a group's terms
+    Args:
+        by: "run", "coordinator", "unlearning" or "silo".
+        experiment: SHA-256 of the resolved experiment, or of a group's terms.
+        seed: Seed of the run.
+        rounds: Rounds of learning.
+        privacy: Privacy of the run; None if no ε is stated.
+    """
+
+    by: Annotated[str, Length(100)] = "unknown"
+    experiment: Annotated[str, Length(200)] | None = None
     seed: Annotated[int, Range(0)] | None = None
-    rounds: Annotated[int, Range(0)] | None = None  # of learning
+    rounds: Annotated[int, Range(0)] | None = None
     privacy: StatedPrivacy | None = None
 
 
@@ -75,9 +83,12 @@ UNKNOWN = Origin()
 
 
 def stated_privacy(statement: Mapping[str, Any] | None) -> StatedPrivacy | None:
-    """Return the part of a run's privacy statement that its ranker file holds.
+    """Return the part of a run's privacy statement that its ranker file holds; None without a statement.
 
     ε is rounded up to six digits, since accounting libraries differ in the last ones between processors.
+
+    >>> stated_privacy({"epsilon": 1.00000001, "delta": 1e-5, "horizon": "whole run"})["epsilon"]
+    1.00001
     """
     if statement is None:
         return None
@@ -92,7 +103,7 @@ def stated_privacy(statement: Mapping[str, Any] | None) -> StatedPrivacy | None:
 
 
 def complete_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
-    """Return a name for each feature, no two alike: f1, f2, … for those without, the number behind one that others have.
+    """Return a distinct name for each feature: f1, f2, … for those without, the number behind a name that others have.
 
     >>> complete_names(("length", "", "length"), 4)
     ('length (1)', 'f2', 'length (3)', 'f4')
@@ -116,16 +127,28 @@ def _are_complete(names: Sequence[str], n_features: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SavedRanker:
-    """A ranker with its parameters, the names of its features, and how they are to be prepared.
+    """Ranker with its parameters and the preparation of its features.
 
-    A missing feature is filled with `missing`, in the unit of raw features, before anything is normalised.
+    Args:
+        ranker: Scoring function.
+        n_features: Number of features.
+        theta: (parameters,) θ.
+        normalisation: Normalisation of the features in training.
+        feature_names: Names of all features in their order; one without a name is called f1, f2, …
+        missing: Value of a missing raw feature, filled in before the normalisation.
+        origin: Origin of the ranker.
+
+    >>> from quorank.data.normalisation import RawFeatures
+    >>> from quorank.rankers import Linear
+    >>> SavedRanker(Linear(), 2, np.array([3.0, 4.0]), RawFeatures()).score([[1.0, 2.0], [np.nan, 1.0]])
+    array([11.,  4.], dtype=float32)
     """
 
     ranker: Ranker
     n_features: int
-    theta: Doubles  # (parameters,)
+    theta: Doubles
     normalisation: Normalisation = field(default_factory=WithinQuery)
-    feature_names: tuple[str, ...] = ()  # of all features in their order; those without one are called f1, f2, …
+    feature_names: tuple[str, ...] = ()
     missing: float = 0.0
     origin: Origin = UNKNOWN
 
@@ -156,7 +179,7 @@ class SavedRanker:
 
     @classmethod
     def load(cls, path: Path | str) -> SavedRanker:
-        """Read a ranker file, or that of a run's directory."""
+        """Read a ranker file, or that of a run's directory (`read_ranker`)."""
         return read_ranker(Path(path))
 
     def save(self, path: Path | str) -> Path:
@@ -194,7 +217,11 @@ class SavedRanker:
 
 
 def ranker_digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a ranker file's content but for its digest."""
+    """Return the SHA-256 of a ranker file's content without its digest, in canonical JSON.
+
+    >>> ranker_digest({"a": 1, "digest": ""}) == hashlib.sha256(b'{"a":1}').hexdigest()
+    True
+    """
     content = {key: value for key, value in content.items() if key != "digest"}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -207,7 +234,14 @@ def ranker_bytes(saved: SavedRanker) -> bytes:
 
 
 def read_ranker(path: Path) -> SavedRanker:
-    """Read a ranker file, or that of a run's directory."""
+    """Read a ranker file.
+
+    Args:
+        path: The file, or the directory of a run.
+
+    Raises:
+        BadInput: `ranker-file.missing`, or the errors of `parse_ranker`.
+    """
     try:
         file = path / FILE if path.is_dir() else path
     except OSError:  # a name that is too long for one
@@ -224,7 +258,15 @@ def read_ranker(path: Path) -> SavedRanker:
 
 
 def parse_ranker(raw: bytes, where: str) -> SavedRanker:
-    """Parse the content of a ranker file, which messages call `where`."""
+    """Parse the content of a ranker file.
+
+    Args:
+        raw: Bytes that `ranker_bytes` returned.
+        where: Name of the file in errors.
+
+    Raises:
+        BadInput: `ranker-file.unreadable`, `ranker-file.other-format` or `ranker-file.damaged`.
+    """
     content = parse_json(raw, Any, where, code="ranker-file.unreadable", advice="; not a ranker file")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput("ranker-file.other-format", f'not a ranker file; expected "format": "{FORMAT}"', where)

@@ -1,12 +1,9 @@
-"""Compiled scoring of candidate lists, and the gradient of a score, for both rankers.
+"""Compiled scoring of candidate lists, and the gradient of a score, for linear rankers and networks.
 
 Parameters are one flat float64 vector θ. Scoring reads a packed float32 copy whose rows are whole vectors:
 
     linear   packed = θ padded to the row stride
     mlp      packed = W (hidden × row stride), b (width), v (width), with width = hidden padded to whole vectors
-
-Kernels take the hidden layer as one integer `hidden` (`Ranker.layer`): its units, and SIGMOID more where its
-activation is the logistic function instead of the rectifier; 0 is no hidden layer.
 
 Sums run over LANES partial sums in a fixed order, so a score has the same bits on any machine and in any batch.
 """
@@ -27,7 +24,18 @@ TOGETHER = 4  # dot products that `dot_lanes_together` makes at a time: x is loa
 
 @Intrinsic
 def dot_lanes(x: Floats, x_start: int, w: Floats, w_start: int, length: int) -> Any:
-    """Σ x[x_start + j]·w[w_start + j] over `length` floats, a multiple of LANES: in LANES sums, added up pairwise."""
+    """Compute Σ_j x[x_start + j]·w[w_start + j] over `length` floats, in LANES partial sums that are added pairwise.
+
+    Args:
+        x: Contiguous float32 array of any shape, indexed flat.
+        x_start: First index in x.
+        w: Contiguous float32 array of any shape, indexed flat.
+        w_start: First index in w.
+        length: Number of products, a multiple of LANES.
+
+    >>> float(dot_lanes(np.ones(8, dtype=np.float32), 0, np.arange(16, dtype=np.float32), 8, 8))  # 8 + 9 + … + 15
+    92.0
+    """
     left, right = x.reshape(-1)[x_start : x_start + length], w.reshape(-1)[w_start : w_start + length]
     products, totals = (left * right).reshape(-1, LANES), np.zeros(LANES, dtype=np.float32)
     for row in products:
@@ -99,7 +107,21 @@ def dot_lanes_together(
     out_start: int,
     out_step: int,
 ) -> None:
-    """out[out_start + i·out_step] = dot_lanes(x, x_start, w, w_start + i·w_step, length) for i < TOGETHER, bit for bit."""
+    """Compute TOGETHER dot products of one x: out[out_start + i·out_step] = Σ_j x[x_start + j]·w[w_start + i·w_step + j].
+
+    Each has the bits of `dot_lanes`.
+
+    Args:
+        x: Contiguous float32 array of any shape, indexed flat.
+        x_start: First index in x.
+        w: Contiguous float32 array of any shape, indexed flat.
+        w_start: First index in w of the first product.
+        w_step: Distance in w between two products.
+        length: Number of terms, a multiple of LANES.
+        out: Contiguous float32 output, indexed flat.
+        out_start: Index of the first product.
+        out_step: Distance between two products.
+    """
     flat = out.reshape(-1)
     for i in range(TOGETHER):
         flat[out_start + i * out_step] = dot_lanes(x, x_start, w, w_start + i * w_step, length)
@@ -121,25 +143,41 @@ SIGMOID = 1 << 16  # added to the units of a logistic hidden layer; no layer has
 
 @fixed_memory_kernel
 def units_of(hidden: int) -> int:
-    """Units of the hidden layer."""
+    """Return the units of the hidden layer.
+
+    >>> units_of(64 + SIGMOID)
+    64
+    """
     return hidden & (SIGMOID - 1)
 
 
 @fixed_memory_kernel
 def width_of(hidden: int) -> int:
-    """Hidden units rounded up to whole vectors."""
+    """Return the hidden units rounded up to whole vectors of LANES.
+
+    >>> width_of(3)
+    8
+    """
     return (units_of(hidden) + LANES - 1) // LANES * LANES
 
 
 @fixed_memory_kernel
 def packed_size(hidden: int, stride: int) -> int:
-    """Return how many float32 the packed parameters of a ranker take."""
+    """Return the number of float32 of the packed parameters, for rows of `stride` features.
+
+    >>> packed_size(2, 8)  # W 2·8, b 8, v 8
+    32
+    """
     return stride if hidden == 0 else units_of(hidden) * stride + 2 * width_of(hidden)
 
 
 @fixed_memory_kernel
 def sigmoid(x: float) -> float:
-    """1 / (1 + e^−x), without overflow."""
+    """Compute 1 / (1 + e^−x) without overflow.
+
+    >>> sigmoid(0.0), sigmoid(-1000.0)
+    (0.5, 0.0)
+    """
     if x >= 0.0:
         return 1.0 / (1.0 + math.exp(-x))
     grown = math.exp(x)
@@ -148,7 +186,15 @@ def sigmoid(x: float) -> float:
 
 @fixed_memory_kernel
 def pack(theta: Doubles, hidden: int, n_features: int, stride: int, packed: Floats) -> None:
-    """Copy θ into the float32 layout that scoring reads; padding stays zero."""
+    """Copy θ into the float32 layout that scoring reads.
+
+    Args:
+        theta: (parameters,) θ.
+        hidden: `Ranker.layer`.
+        n_features: Number of inputs, at most `stride`.
+        stride: Floats of a padded row.
+        packed: (packed_size,) output, zero before; padding stays zero.
+    """
     units = units_of(hidden)
     for h in range(max(units, 1)):
         for j in range(n_features):
@@ -163,7 +209,7 @@ def pack(theta: Doubles, hidden: int, n_features: int, stride: int, packed: Floa
 
 @fixed_memory_kernel
 def _activate(packed: Floats, hidden: int, padded: Floats, row: int, activation: Floats) -> None:
-    """activation = relu(Wx + b), or σ(Wx + b), for one document."""
+    """Compute activation = a(Wx + b) for one document."""
     stride, units = padded.shape[1], units_of(hidden)
     whole = units // TOGETHER * TOGETHER
     for h in range(0, whole, TOGETHER):
@@ -182,7 +228,24 @@ def _activate(packed: Floats, hidden: int, padded: Floats, row: int, activation:
 def score_rows(
     packed: Floats, hidden: int, padded: Floats, start: int, stop: int, scores: Floats, activation: Floats
 ) -> None:
-    """scores[i] = f_θ(row start + i) for the rows of one candidate list; `activation` is scratch, zero past the units."""
+    """Compute scores[i] = f_θ(row start + i) for the rows start to stop − 1 of one candidate list.
+
+    Args:
+        packed: (packed_size,) parameters, from `pack`.
+        hidden: `Ranker.layer`: units of the hidden layer, plus SIGMOID for the logistic function; 0 without one.
+        padded: (rows, stride) float32 features, from `data.ranking.pad`.
+        start: First row.
+        stop: Row after the last.
+        scores: (≥ stop − start,) float32 output.
+        activation: (width,) float32 scratch, zero beyond the units.
+
+    >>> packed, padded, out = np.zeros(8, np.float32), np.zeros((1, 8), np.float32), np.zeros(1, np.float32)
+    >>> padded[0, :2] = 1.0, 2.0
+    >>> pack(np.array([3.0, 4.0]), 0, 2, 8, packed)
+    >>> score_rows(packed, 0, padded, 0, 1, out, np.zeros(0, np.float32))
+    >>> out  # 3·1 + 4·2
+    array([11.], dtype=float32)
+    """
     stride = padded.shape[1]
     if hidden == 0:
         for row in range(start, stop):
@@ -198,9 +261,18 @@ def score_rows(
 def score_lists(
     packed: Floats, hidden: int, padded: Floats, starts: Integers, lengths: Integers, scores: Floats, activation: Floats
 ) -> None:
-    """scores[g, i] = f of ranker g for row starts[g] + i: several lists, each by its own ranker, side by side.
+    """Compute scores[g, i] = f of ranker g for row starts[g] + i: several lists, each by its own ranker.
 
-    Lists lie anywhere in memory; reading some of them at once keeps more of its requests under way than one alone.
+    Lists lie anywhere in memory; reading several at once keeps more memory requests under way than one alone.
+
+    Args:
+        packed: (lists, packed_size) parameters of each list's ranker.
+        hidden: `Ranker.layer` of all.
+        padded: (rows, stride) features.
+        starts: (lists,) first row of each list.
+        lengths: (lists,) rows of each list.
+        scores: (lists, ≥ longest) float32 output.
+        activation: (width,) scratch.
     """
     stride = padded.shape[1]
     if hidden > 0:
@@ -220,7 +292,17 @@ def score_lists(
 def score_rows_of_all(
     packed: Floats, hidden: int, padded: Floats, start: int, stop: int, scores: Floats, activation: Floats
 ) -> None:
-    """scores[r, i] = f of ranker r (packed[r]) for row start + i: the bits of `score_rows`, with each row read once."""
+    """Compute scores[r, i] = f of ranker r for row start + i, to the bits of `score_rows`, reading each row once.
+
+    Args:
+        packed: (rankers, packed_size) parameters.
+        hidden: `Ranker.layer` of all.
+        padded: (rows, stride) features.
+        start: First row.
+        stop: Row after the last.
+        scores: (rankers, ≥ stop − start) float32 output.
+        activation: (width,) scratch.
+    """
     stride = padded.shape[1]
     whole = packed.shape[0] // TOGETHER * TOGETHER if hidden == 0 else 0
     step = scores.shape[1]
@@ -246,7 +328,20 @@ def add_gradients(
     count: int,
     activation: Floats,
 ) -> None:
-    """θ += Σ amounts[p] · ∇f(row start + documents[p]), with the gradients taken at the packed parameters."""
+    """Add Σ_p amounts[p]·∇f(row start + documents[p]) to θ, with the gradients at the packed parameters.
+
+    Args:
+        theta: (parameters,) θ, changed in place.
+        packed: (packed_size,) parameters of the gradients.
+        hidden: `Ranker.layer`.
+        n_features: Number of inputs.
+        padded: (rows, stride) features.
+        start: First row of the candidate list.
+        documents: (≥ count,) positions in the list.
+        amounts: (≥ count,) factor of each gradient.
+        count: Number of documents.
+        activation: (width,) scratch.
+    """
     if hidden == 0:
         for p in range(0, count, 4):  # four documents to each pass over θ
             left = count - p - 1

@@ -1,9 +1,8 @@
-"""A ranker's prior made known: its file read, features found by their names, its scale measured.
+"""Prior of a ranker as numbers: files are read, features found by their names, the scale measured.
 
-Exploration draws lists by a softmax over scores, so the scale of a prior decides how far the first lists stray from its
-ranking. `start_scale = "rule"` brings the scores to a stated spread: in the middle list the best document scores `SPREAD`·τ
-above the worst, τ being the temperature by which lists are drawn. It looks at features and at no label, on a sample that
-the owner may see.
+Exploration draws lists by a softmax over scores, so the scale of a prior decides how far the first lists deviate from its
+ranking. With `start_scale = "rule"` the best document of the median list scores `SPREAD`·τ above the worst, where τ is the
+temperature by which lists are drawn. The rule reads features and no label, on a sample that the owner may see.
 """
 
 from __future__ import annotations
@@ -31,7 +30,16 @@ SAMPLE = 10_000  # lists of the sample that are looked at, evenly spread over it
 
 
 def read_start(ranker: Ranker, normalize: Normalisation) -> Ranker:
-    """Return the ranker with the parameters of its start's file in the file's place; the same where there is no file."""
+    """Return the ranker with the parameters of its start's file in place of the file; itself without a file.
+
+    Args:
+        ranker: Ranker of the run.
+        normalize: Normalisation of the run's features.
+
+    Raises:
+        BadInput: `ranker-file.other-kind` or `ranker-file.other-normalisation` if the file does not fit, or the errors of
+            `read_ranker`.
+    """
     prior = ranker.prior
     if prior is None or not isinstance(prior.start, str):
         return ranker
@@ -68,10 +76,22 @@ def started(
     sample: RankingData | None = None,
     temperature: float = 1.0,
 ) -> Ranker:
-    """Return the ranker with a prior of numbers alone that fits data of `n_features`; BadInput where it does not.
+    """Return the ranker with a prior of numbers that fits the data.
 
-    `names` are those of the features in their order, where the data has them; `sample` is what a scale is measured on, for
-    lists that are drawn from the scores divided by `temperature`.
+    Args:
+        ranker: Ranker of the run.
+        n_features: Number of features.
+        normalize: Normalisation of the run's features.
+        names: Names of the features in their order, if the data has them.
+        sample: Lists on which a scale is measured.
+        temperature: τ, by which scores are divided when lists are drawn.
+
+    Raises:
+        BadInput: The file, a name, the number of parameters or the sample does not fit.
+
+    >>> from quorank.data.normalisation import RawFeatures
+    >>> started(Linear(start={"bm25": 2.0}), 2, RawFeatures(), names=("length", "bm25")).initial(2, seed=1)
+    array([0., 2.])
     """
     ranker = read_start(ranker, normalize)
     prior = ranker.prior
@@ -88,7 +108,19 @@ def started(
 
 
 def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers:
-    """Return weights by the features' numbers."""
+    """Return weights by the numbers of features, from 1.
+
+    Args:
+        weights: Weights by number or name.
+        names: Names of the features in their order.
+        n_features: Number of features, for errors.
+
+    Raises:
+        BadInput: `ranker.no-such-feature`, `ranker.ambiguous-feature` or `ranker.feature-twice`.
+
+    >>> numbered(Numbers({"bm25": 2.0}), ("length", "bm25"), n_features=2)
+    {'2': 2.0}
+    """
     if all(is_number(key) for key in weights):
         return weights
     known: dict[str, list[int]] = {}
@@ -115,7 +147,11 @@ def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers
 
 
 def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None, temperature: float = 1.0) -> float:
-    """Return the scale that brings the median over lists of (highest − lowest score) to `SPREAD`·τ, in three digits."""
+    """Return the scale, three digits, at which the median over lists of (highest − lowest score) is `SPREAD`·τ.
+
+    Raises:
+        BadInput: `ranker.no-sample` without lists; `ranker.no-spread` if all documents of each list score alike.
+    """
     if sample is None:
         sentence = 'start_scale = "rule" measures scores on lists, and there are none here; write a number'
         raise BadInput("ranker.no-sample", sentence, "start_scale")
@@ -129,6 +165,6 @@ def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None, 
 
 
 def _spreads(lists: Sequence[Doubles]) -> Doubles:
-    """Highest minus lowest score of each list whose documents do not all score alike."""
-    spreads = np.array([float(of_list.max() - of_list.min()) for of_list in lists])
+    """Return highest minus lowest score of each list whose documents do not all score alike."""
+    spreads = np.array([np.ptp(of_list) for of_list in lists])
     return spreads[spreads > 0.0]

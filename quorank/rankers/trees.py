@@ -1,7 +1,6 @@
-"""The tree ensemble: f(x) = Σ_t value of the leaf of tree t that x falls into.
+"""Tree ensemble, whose parameters are one flat vector θ like any ranker's.
 
-Its parameters are one flat vector θ like any ranker's, so that the ranker file, the evaluator and the commands treat it
-alike. With L leaves at most, each tree is 5·L − 4 numbers:
+With at most L leaves, each tree is 5·L − 4 numbers:
 
     feature (L − 1), threshold (L − 1), left (L − 1), right (L − 1), value (L)
 
@@ -26,24 +25,44 @@ MOST_TREES, MOST_LEAVES = 100_000, 4096
 
 
 class TreeArrays(NamedTuple):
-    """The trees of an ensemble in columns."""
+    """Trees of an ensemble in columns.
 
-    feature: Int32s  # (trees, leaves − 1)
-    threshold: Floats  # (trees, leaves − 1)
-    left: Int32s  # (trees, leaves − 1) c > 0: node c, c ≤ 0: leaf −c
-    right: Int32s  # (trees, leaves − 1)
-    value: Doubles  # (trees, leaves)
+    Args:
+        feature: (trees, L − 1) tested feature of each node.
+        threshold: (trees, L − 1) largest value that goes left.
+        left: (trees, L − 1) left child c: node c for c > 0, leaf −c for c ≤ 0.
+        right: (trees, L − 1) right child.
+        value: (trees, L) score of each leaf.
+    """
+
+    feature: Int32s
+    threshold: Floats
+    left: Int32s
+    right: Int32s
+    value: Doubles
 
 
 @dataclass(frozen=True)
 class Trees(Ranker):
-    """Sum of regression trees, as grown by `lambdamart`; a run says how many they are."""
+    """Sum of regression trees, as grown by `lambdamart`: f(x) = Σ_t value of the leaf of tree t.
+
+    Args:
+        leaves: L, largest number of leaves of a tree, 2 to 4096.
+        trees: T, number of trees; 0 stands for as many as the run grows.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
+
+    >>> stump = np.array([0.0, 0.5, 0.0, -1.0, 10.0, 20.0])  # feature 0, threshold 0.5, leaves 0 and 1, their values
+    >>> Trees(leaves=2, trees=1).score_features(stump, np.array([[0.2], [0.9]], dtype=np.float32))
+    array([10., 20.])
+    """
 
     kind: ClassVar[str] = "trees"
     grown: ClassVar[bool] = True
 
-    leaves: int = 64  # L, of a tree at most
-    trees: int = 0  # T; 0: as many as the run's rounds grow
+    leaves: int = 64
+    trees: int = 0
 
     def __post_init__(self) -> None:
         require_range("leaves", self.leaves, least=2, most=MOST_LEAVES)
@@ -60,7 +79,7 @@ class Trees(Ranker):
 
     @property
     def numbers(self) -> int:
-        """Parameters of a tree."""
+        """Number of parameters of a tree, 5·L − 4."""
         return 5 * self.leaves - 4
 
     def size(self, n_features: int) -> int:
@@ -81,7 +100,7 @@ class Trees(Ranker):
         require(sound, "ranker.no-trees", "these parameters are no trees of this ranker")
 
     def arrays(self, theta: Doubles) -> TreeArrays:
-        """Return the trees that θ holds; they are checked by `check_size`."""
+        """Return the trees of θ, which `check_size` has accepted."""
         trees, split = np.asarray(theta, dtype=np.float64).reshape(self.trees, self.numbers), self.leaves - 1
         feature, threshold, left, right = (trees[:, i * split : (i + 1) * split] for i in range(4))
         return TreeArrays(
@@ -105,7 +124,12 @@ def _whole(values: Doubles, least: int, most: int) -> bool:
 
 
 def tree_parameters(trees: TreeArrays) -> Doubles:
-    """Return θ of trees in columns."""
+    """Return θ of trees in columns, the inverse of `Trees.arrays`.
+
+    >>> stump = np.array([0.0, 0.5, 0.0, -1.0, 10.0, 20.0])
+    >>> tree_parameters(Trees(leaves=2, trees=1).arrays(stump)).tolist() == stump.tolist()
+    True
+    """
     columns = (trees.feature, trees.threshold, trees.left, trees.right, trees.value)
     return np.concatenate([column.astype(np.float64) for column in columns], axis=1).ravel()
 
@@ -114,7 +138,7 @@ def tree_parameters(trees: TreeArrays) -> Doubles:
 def add_tree_scores(
     feature: Int32s, threshold: Floats, left: Int32s, right: Int32s, value: Doubles, features: Floats, out: Doubles
 ) -> None:
-    """out[r] += Σ_t value of the leaf of row r, the trees in their order."""
+    """Add Σ_t value of the leaf of each row to `out` (rows,), in the order of the trees of `TreeArrays`."""
     for r in range(features.shape[0]):
         total = out[r]
         for t in range(feature.shape[0]):
