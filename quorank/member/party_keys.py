@@ -16,8 +16,7 @@ from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.statistics import COLUMNS, ROWS, seeded_statistics_noise
 
-SESSION_FACTS = _SECRETS, _COUNTERS = "secrets", "lines"
-"""Facts that are deleted when the session is over."""
+SESSION_FACTS = _SECRETS, _COUNTERS = "secrets", "lines"  # facts that are deleted when the session is over
 
 
 class Secrets:
@@ -69,7 +68,7 @@ class Secrets:
     def statistics_noise(self, field: int) -> SystemStream:
         """Return the noise of a field's term statistics."""
         if self.terms.seed is not None:
-            return seeded_statistics_noise(self.terms.seed, self.number)(field)
+            return seeded_statistics_noise(self.terms.seed, self.number, field)
         return SystemStream(derive(self._noise, "statistics noise", bytes([field])))
 
 

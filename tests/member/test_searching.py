@@ -13,7 +13,6 @@ from quorank.files import private_database as private_file
 from quorank.member.party_searches import FolderDesk, SearchRequest
 from quorank.protocol.http_client import ServedMail
 from quorank.silos.envelopes import Kind
-from quorank.silos.hashing import seeded_secret
 from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.settings import SearchTerms
 from quorank.silos.training.statistics import share_statistics
@@ -77,9 +76,7 @@ def turn_until(boxes: Mailboxes, condition, most: int = 400) -> bool:
 def in_process(asker: str, query: str, top: int = 10) -> dict[str, Any]:
     """What the same parties find in one process."""
     named = [replace(holding, name=name) for holding, name in zip(HOLDINGS, NAMES, strict=True)]
-    key = seeded_secret(SEED, "statistics")
-    statistics = share_statistics(named, key, TERMS.statistics_epsilon, SEED)
-    session = SearchSession(named, SEARCH, SEED, statistics=statistics)
+    session = SearchSession(named, SEARCH, SEED, share_statistics(named, TERMS.statistics_epsilon, SEED))
     words = TERMS.setting.tokeniser.tokenise(query)
     return session.search(asker, words, top).to_table()
 

@@ -36,7 +36,6 @@ from quorank.member.party import SiloParty, sent_log
 from quorank.protocol.messages import Declined
 from quorank.service.store.sql_store import HolderLost, open_store
 from quorank.silos.envelopes import Envelope, Kind
-from quorank.silos.hashing import seeded_secret
 from quorank.silos.session import records as silo_records
 from quorank.silos.session import streams as silo_streams
 from quorank.silos.session.coordinator import SiloServer
@@ -104,7 +103,7 @@ def test_masks_cancel_in_sums_and_hide_each_part(group_of) -> None:
 
     group = group_of(terms_of(), watch=watch)
     step_through(group)
-    shared = share_statistics(HOLDINGS, seeded_secret(SEED, "statistics"), group.terms.statistics_epsilon, SEED)
+    shared = share_statistics(HOLDINGS, group.terms.statistics_epsilon, SEED)
     total = np.concatenate(list(shared.totals.values())).astype(np.uint32)
     assert np.array_equal(np.frombuffer(group.server._store.fact("total") or b"", dtype=np.uint32), total)
     assert len(tables) == 3 and len(parts) >= 3 * 4

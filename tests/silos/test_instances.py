@@ -175,7 +175,7 @@ def test_augmented_lists_rank_what_was_found_and_add_what_was_not() -> None:
 
 def test_shared_statistics_are_the_sums_over_all_parties() -> None:
     """Wide tables make collisions rare: most terms are exact, and none is below the truth."""
-    shared, exact = share_statistics(PARTIES, bytes(32)), exact_statistics(PARTIES)
+    shared, exact = share_statistics(PARTIES), exact_statistics(PARTIES)
     terms = PARTIES[0].documents.body.vocabulary[:300]
     for found, true in zip(shared(terms), exact(terms), strict=True):
         assert (found.document_frequency >= true.document_frequency).all()
@@ -187,7 +187,7 @@ def test_shared_statistics_are_the_sums_over_all_parties() -> None:
 
 
 def test_statistics_with_noise_are_near_the_sums() -> None:
-    shared, exact = (share_statistics(PARTIES, bytes(32), epsilon=2.0, seed=3), exact_statistics(PARTIES))
+    shared, exact = (share_statistics(PARTIES, epsilon=2.0, seed=3), exact_statistics(PARTIES))
     terms = PARTIES[0].documents.body.vocabulary[:300]
     error = shared(terms)[0].document_frequency - exact(terms)[0].document_frequency
     assert 0.5 < np.abs(error).mean() < 15.0

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from quorank.data.ranking import RankingData
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.prior import ALONG, NONE, SCALE, FromPrior, HeldOutGains, penalty_matrix, sums_length
+from quorank.silos.training.prior import ALONG, NONE, SCALE, FromPrior, penalty_matrix, sums_length
 from quorank.silos.training.sums import ONE, SumRequest
 
 TRAINING = FromPrior(lambdas=(3.0, 0.3), turns=12, folds=2)
@@ -120,36 +120,38 @@ def test_no_penalty_on_the_scale_of_the_prior() -> None:
     assert across @ matrix @ across == pytest.approx(7.0 * across @ across)
 
 
-def moments(gains: np.ndarray) -> HeldOutGains:
-    return HeldOutGains(len(gains), gains.sum(axis=0), gains.T @ gains)
+def total_of(gains: np.ndarray) -> np.ndarray:
+    """Return the sums over lists with these (lists, λs) gains, as parties send them."""
+    sums = np.concatenate((gains.sum(axis=0), (gains.T @ gains)[np.triu_indices(gains.shape[1])]))
+    return np.concatenate(([len(gains)], np.floor(sums * ONE + 0.5).astype(np.int64))).view(np.uint64)
 
 
 def test_the_largest_penalty_within_one_standard_error_is_chosen() -> None:
     """Gains of λ = 3 and λ = 0.3 over the prior, on 16 lists."""
     half = np.tile([1.0, -1.0], 8)
     none = np.zeros(16)
-    level = moments(np.column_stack((none, 0.01 + 0.3 * half, 0.02 + 0.3 * half)))
+    level = total_of(np.column_stack((none, 0.01 + 0.3 * half, 0.02 + 0.3 * half)))
     assert TRAINING.choose(level) == NONE, "0.02 is less than 0.3·√(16/15)/4"
-    clear = moments(np.column_stack((none, 0.2 + 0.1 * half, 0.21 + 0.1 * half + 0.2 * np.tile([1, 1, -1, -1], 4))))
+    clear = total_of(np.column_stack((none, 0.2 + 0.1 * half, 0.21 + 0.1 * half + 0.2 * np.tile([1, 1, -1, -1], 4))))
     assert TRAINING.choose(clear) == 3.0
-    better = moments(np.column_stack((none, 0.2 + 0.1 * half, 0.4 + 0.1 * half)))
+    better = total_of(np.column_stack((none, 0.2 + 0.1 * half, 0.4 + 0.1 * half)))
     assert TRAINING.choose(better) == 0.3
-    assert TRAINING.choose(HeldOutGains(1, np.array([0.0, 1.0, 1.0]), np.ones((3, 3)))) == NONE
-    assert TRAINING.choose(HeldOutGains(0, np.zeros(3), np.zeros((3, 3)))) == NONE
+    assert TRAINING.choose(total_of(np.array([[0.0, 1.0, 1.0]]))) == NONE
+    assert TRAINING.choose(total_of(np.zeros((0, 3)))) == NONE
 
 
 def test_held_out_lists_are_judged_by_rankers_that_have_not_seen_them() -> None:
     own = made(6, 4)
     thetas = [np.random.default_rng(m).normal(size=3) for m in range(len(TRAINING.models))]
-    told = TRAINING.course(W0).gains(sums_of(TRAINING, own, thetas, judging=True))
+    lists, *sums = sums_of(TRAINING, own, thetas, judging=True).view(np.int64)
     gains = np.zeros((6, 3))
     for q in range(6):
         mine = [W0, *(theta for (fold, _), theta in zip(TRAINING.models, thetas, strict=True) if fold == q % 2)]
         gains[q] = own.ndcg(mine)[:, q]
     gains = (gains - gains[:, :1])[own.ideal_top > 0]
-    assert told.lists == len(gains)
-    assert told.gains == pytest.approx(gains.sum(axis=0), abs=1e-8)
-    assert told.products == pytest.approx(gains.T @ gains, abs=1e-8)
+    assert lists == len(gains)
+    assert np.array(sums[:3]) / ONE == pytest.approx(gains.sum(axis=0), abs=1e-8)
+    assert np.array(sums[3:]) / ONE == pytest.approx((gains.T @ gains)[np.triu_indices(3)], abs=1e-8)
 
 
 def test_labels_correct_the_prior_where_they_are_many_and_leave_it_where_they_are_few() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -25,12 +26,12 @@ from quorank.silos.sketch.published import (
     augment_parties,
     compare_methods,
     prepare_parties,
-    sum_statistics,
     train_together,
 )
 from quorank.silos.sketch.questions import QuestionProtocol
-from quorank.silos.training.comparison import ComparisonOutcome, PartySource, RepeatedComparison, verdict
+from quorank.silos.training.comparison import ComparisonOutcome, PartySource, RepeatedComparison
 from quorank.silos.training.lists import MEASURES, SearchedLists
+from quorank.silos.training.statistics import share_statistics
 
 TITLES = {"local": "Local", "local+": "Local+", "global": "Global", "cs-f-ltr": "CS-F-LTR"}
 INSTANCES = {"recommended": Augment.recommended, "published": Augment.published}
@@ -64,7 +65,8 @@ class SiloTable:
         for seed, label in request.steps(steps, total, lambda s: f"trial {s[0]}, labels: {LABELS[s[1]]}"):
             parties = holdings(seed)
             setting = PublishedSetting(label, (self.labelled,), self.noise, self.asked)
-            base = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
+            statistics = share_statistics(parties, protocol.statistics_epsilon, seed)
+            base = prepare_parties(parties, setting, seed, statistics)
             answers = base.answers(protocol)
             for name, instances in INSTANCES.items():
                 variant = replace(base, setting=replace(setting, augment=instances()))
@@ -154,7 +156,8 @@ class SiloSweep:
                     number[n].append(figures)
                 continue
             parties = everyone[: min(4, len(everyone))]
-            base = prepare_parties(parties, setting, seed, sum_statistics(parties, protocol, seed))
+            statistics = share_statistics(parties, protocol.statistics_epsilon, seed)
+            base = prepare_parties(parties, setting, seed, statistics)
             budget[protocol].append(compare_methods(base, augment_parties(base, base.answers(protocol))))
         return self._measured({p: RepeatedComparison(outcomes) for p, outcomes in budget.items()}, number)
 
@@ -220,6 +223,17 @@ def _name(protocol: QuestionProtocol | None) -> str:
 
 def _seen(protocols: Sequence[QuestionProtocol], tests: Sequence[Difference]) -> str:
     return "; ".join(f"ε = {p.epsilon:g}: {verdict(t)}" for p, t in zip(protocols, tests, strict=True))
+
+
+def verdict(difference: Difference) -> str:
+    """Return a difference in words: 'above (+0.012, p = .003)'."""
+    word = "alike" if difference.difference == 0 else "above" if difference.difference > 0 else "below"
+    p = difference.corrected_p
+    if p is None or math.isnan(p):
+        tested = "not tested"
+    else:
+        tested = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+    return f"{word} ({difference.difference:+.4f}, {tested})"
 
 
 def measure_by_parties(parties: Sequence[Holding], setting: PublishedSetting, seed: int) -> dict[int, dict[str, float]]:

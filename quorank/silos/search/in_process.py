@@ -18,7 +18,7 @@ from quorank.silos.search.asker import ScoredDocument, SearchAsker
 from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.silos.training.lists import Statistics
-from quorank.silos.training.statistics import SharedStatistics, share_statistics
+from quorank.silos.training.statistics import share_statistics
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class SearchSession:
         statistics: Statistics | None = None,
     ) -> None:
         self.holdings, self.terms, self.seed = tuple(holdings), terms or SearchTerms(), seed
-        self.statistics = statistics or group_statistics(holdings, self.terms, seed)
+        epsilon = self.terms.epsilon if self.terms.has_noise else None  # of the statistics, in addition to the answers'
+        self.statistics = statistics or share_statistics(holdings, epsilon, seed)
         hashing, distinct = search_hashing(seed, self.terms), distinct_share(self.statistics(())[0])
         self.owners, self.askers = dict[str, SearchOwner](), dict[str, SearchAsker]()
         for each in holdings:
@@ -115,9 +116,3 @@ def search_in_process(
     words = tuple(dict.fromkeys(holdings[0].documents.body.tokeniser.tokenise(query)))
     require(words, "silo-search.no-term", "nothing is left of the query without stop words; ask with other words")
     return SearchSession(holdings, terms, seed).search(asker, words, top)
-
-
-def group_statistics(holdings: Sequence[Holding], terms: SearchTerms, seed: int) -> SharedStatistics:
-    """Sum the statistics of all parties; with strict noise they have noise too, for as much ε again."""
-    epsilon = terms.epsilon if terms.has_noise else None
-    return share_statistics(holdings, seeded_secret(seed, "statistics"), epsilon=epsilon, seed=seed)

@@ -63,16 +63,11 @@ class SiloTerms:
         """Settings stated in every hello: the fingerprint of the tokeniser on this machine."""
         return {"text": self.setting.tokeniser.fingerprint()}
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the ranker's features, in their order."""
-        return self.setting.searched.feature_names
-
     def saved_ranker(self, theta: Doubles) -> SavedRanker:
         """Return the ranker file of the trained parameters: the same at every party."""
-        names, turns = self.feature_names, self.setting.training.planned_turns
-        origin = Origin("silo", self.digest.hex(), self.seed, turns)
-        return SavedRanker(self.setting.ranker_part, len(names), theta, feature_names=names, origin=origin)
+        names, training = self.setting.searched.feature_names, self.setting.training
+        origin = Origin("silo", self.digest.hex(), self.seed, training.planned_turns)
+        return SavedRanker(training.ranker_part, len(names), theta, feature_names=names, origin=origin)
 
     @property
     def client(self) -> int:

@@ -20,7 +20,6 @@ from quorank.errors import require, require_choice, require_range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.metrics.evaluator import Evaluator
-from quorank.silos.hashing import seeded_secret
 from quorank.silos.holdings import Holding
 from quorank.silos.sketch.augmentation import Answers, Augment, ExactAnswers
 from quorank.silos.sketch.instances import HIGHEST, Instances, LabelSource, grades_of, own_rows
@@ -28,7 +27,7 @@ from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
 from quorank.silos.training.comparison import ComparisonOutcome, check_same_text, judge_rankers
 from quorank.silos.training.lists import LINEAR, OwnSearch, PartySearch, SearchedLists, Statistics
 from quorank.silos.training.setting import QuerySplit, check_split, divide_queries
-from quorank.silos.training.statistics import SharedStatistics, exact_statistics, share_statistics
+from quorank.silos.training.statistics import exact_statistics
 from quorank.text import Features
 
 METHODS = ("local", "local+", "global", "cs-f-ltr")
@@ -211,8 +210,3 @@ def best_weight(
         return float(weights[0])
     mean, error = gains.mean(axis=1), gains.std(axis=1, ddof=1) / np.sqrt(lists)
     return float(weights[int(np.argmax(np.where(mean > error, mean, 0.0)))])
-
-
-def sum_statistics(parties: Sequence[Holding], protocol: QuestionProtocol, seed: int) -> SharedStatistics:
-    """Sum the term statistics over all parties, with noise where the protocol asks for it."""
-    return share_statistics(parties, seeded_secret(seed, "statistics"), protocol.statistics_epsilon, seed)

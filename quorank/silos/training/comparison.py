@@ -8,7 +8,6 @@ comparison with one seed, from the parties to the trained rankers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,7 +85,7 @@ def compare_with_search(parties: Sequence[Holding], setting: SiloSetting, seed: 
     chosen, jointly = training.train(labelled, w0)
     rankers = {"bm25": [np.zeros(len(w0))], "w0": [w0], "alone": [theta for _, theta in alone], "ours": [jointly]}
     weights = {"alone": [_finite(value) for value, _ in alone], "ours": [_finite(chosen)]}
-    kinds, counts = dict.fromkeys(("alone", "ours"), setting.ranker_part), [own.n_lists for own in labelled]
+    kinds, counts = dict.fromkeys(("alone", "ours"), setting.training.ranker_part), [own.n_lists for own in labelled]
     return judge_rankers(parties, rankers, tests, kinds, weights, {"lists": counts})
 
 
@@ -177,14 +176,3 @@ class RepeatedComparison:
             "test_queries": first.test_queries,
             "trials": len(self.outcomes),
         }
-
-
-def verdict(difference: Difference) -> str:
-    """Return a difference in words: 'above (+0.012, p = .003)'."""
-    word = "alike" if difference.difference == 0 else "above" if difference.difference > 0 else "below"
-    p = difference.corrected_p
-    if p is None or math.isnan(p):
-        tested = "not tested"
-    else:
-        tested = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
-    return f"{word} ({difference.difference:+.4f}, {tested})"

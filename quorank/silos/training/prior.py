@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,17 +40,6 @@ SCALE, ALONG = 4.0, 0.05
 """s₀ and μ."""
 NONE = math.inf
 _STATE = ("accepted", "candidates", "objectives", "steps", "lengths")
-
-
-class HeldOutGains(NamedTuple):
-    """Sums over the parties' held-out lists: their number, Σ g and Σ g·gᵀ.
-
-    g is a list's nDCG@10 for every λ, ∞ first, minus that of the first.
-    """
-
-    lists: int
-    gains: Doubles  # (λs,)
-    products: Doubles  # (λs, λs)
 
 
 @dataclass(frozen=True)
@@ -75,16 +64,21 @@ class FromPrior(SumTraining):
         """(held-out fold, λ) of every ranker under training; fold −1 holds out nothing."""
         return [(fold, value) for fold in (*range(self.folds), -1) for value in self.lambdas]
 
-    def choose(self, told: HeldOutGains) -> float:
-        """Return the largest λ whose mean gain is within a standard error of the best one's; ∞ for fewer than two lists."""
-        if told.lists < 2:
-            return NONE
-        best = int(np.argmax(told.gains))
-        for at, value in enumerate((NONE, *self.lambdas)):
-            mean = (told.gains[best] - told.gains[at]) / told.lists
-            square = told.products[best, best] - 2.0 * told.products[best, at] + told.products[at, at]
-            variance = max(square - told.lists * mean * mean, 0.0) / (told.lists - 1)
-            if mean <= math.sqrt(variance / told.lists):
+    def choose(self, total: Uint64s) -> float:
+        """Return the largest λ whose mean gain is within a standard error of the best one's; ∞ for fewer than two lists.
+
+        The total over the parties' held-out lists is their number, Σ g and the upper half of Σ g·gᵀ, where g is a list's
+        nDCG@10 for every λ, ∞ first, minus that of the first.
+        """
+        values = (NONE, *self.lambdas)
+        lists, sums = int(total.view(np.int64)[0]), total.view(np.int64)[1:] / ONE
+        gains, products = sums[: len(values)], symmetric(sums[len(values) :], len(values))
+        best = int(np.argmax(gains))
+        for at, value in enumerate(values if lists >= 2 else ()):
+            mean = (gains[best] - gains[at]) / lists
+            square = products[best, best] - 2.0 * products[best, at] + products[at, at]
+            variance = max(square - lists * mean * mean, 0.0) / (lists - 1)
+            if mean <= math.sqrt(variance / lists):
                 return value
         return NONE
 
@@ -144,7 +138,7 @@ class PriorCourse(SumCourse):
     def advance(self, total: Uint64s) -> None:
         models = self.training.models
         if self._judging:
-            self.chosen = self.training.choose(self.gains(total))
+            self.chosen = self.training.choose(total)
             final = self.w0 if self.chosen == NONE else self.accepted[models.index((-1, self.chosen))]
             self.ranker = final.copy()
             return
@@ -164,11 +158,6 @@ class PriorCourse(SumCourse):
         self.objectives = np.where(fell, objectives, self.objectives)
         self.lengths = np.where(fell, 1.0, self.lengths / 2.0)
         self.candidates = np.clip(self.accepted - self.lengths[:, None] * self.steps, -LARGEST, LARGEST)
-
-    def gains(self, total: Uint64s) -> HeldOutGains:
-        """Read a total over the held-out lists."""
-        told, count = total.view(np.int64), 1 + len(self.training.lambdas)
-        return HeldOutGains(int(told[0]), told[1 : 1 + count] / ONE, symmetric(told[1 + count :] / ONE, count))
 
     def table(self) -> dict[str, Any]:
         return {"turn": self._turn} | {name: getattr(self, name).tolist() for name in _STATE}

@@ -10,7 +10,6 @@ import numpy as np
 from quorank.errors import require, require_range
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.parts import Family
-from quorank.rankers import Ranker
 from quorank.silos.holdings import RECOMMENDED, Grades, Holding
 from quorank.silos.training.lists import OwnSearch, PartySearch, SearchedLists
 from quorank.silos.training.prior import FromPrior
@@ -71,11 +70,6 @@ class SiloSetting:
 
     def __post_init__(self) -> None:
         check_split(self.labelled, self.tested, self.test_share)
-
-    @property
-    def ranker_part(self) -> Ranker:
-        """Kind of the trained ranker."""
-        return self.training.ranker_part
 
     def lists(self, party: Holding, seed: int, number: int) -> tuple[SearchedLists, SearchedLists]:
         """Return the training lists and the test lists of party `number`."""

@@ -2,9 +2,9 @@
 
 IDF (CS-F-LTR §III) and language models need sums over the documents of all parties: documents with a term, and its
 occurrences. The paper asks every party about every term and document. Here each party counts both for its terms into
-Count-Min tables under the group's hashing key. Tables add up, so a secure sum of them (`privacy.secure_sum`) suffices,
-once for all later queries: the coordinator sees a sum whose columns it cannot read without the key. With a budget ε every
-party first adds discrete Laplace noise to its own tables.
+Count-Min tables under the group's hashing key. Tables add up, so one sum under masks suffices for all later queries: the
+coordinator sees a sum whose columns it cannot read without the key. With a budget ε every party first adds discrete Laplace
+noise to its own tables.
 
 One occurrence of one term changes z cells of either table of its field by one, and the field's length and number of
 distinct terms: an L1 sensitivity of 2z + 2.
@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from quorank.kernels.arrays import Integers, Uint32s
-from quorank.privacy.secure_sum.in_process import secure_sum
+from quorank.kernels.arrays import Int32s, Integers, Uint32s
 from quorank.silos.discrete_laplace import AddressedStream, SystemStream, draw_noise, scale_for
-from quorank.silos.hashing import Hashing
+from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.training.lists import Statistics
 from quorank.text import FieldStatistics, Index, pooled
-
-Streams = Callable[[int], SystemStream]
-"""Noise of a field's tables, by the field's number."""
 
 NOISE = 1 << 21  # in the addresses of the noise in tables
 ROWS, COLUMNS = 4, 1 << 14  # z and w of the tables
@@ -42,77 +39,65 @@ class SharedStatistics:
     hashing: Hashing
     totals: dict[str, Integers] = field(repr=False)  # field → its two tables and scalars
     epsilon: float | None = None  # ε of one occurrence; None: no noise
-    _known: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, repr=False)
 
     def __call__(self, terms: Sequence[str]) -> tuple[FieldStatistics, FieldStatistics]:
         """Return the statistics of terms in bodies and in titles."""
-        body, title = (self._of(name, terms) for name in FIELDS)
+        columns, _ = self.hashing.places(terms)
+        body, title = (self._read(self.totals[name], columns) for name in FIELDS)
         return body, title
 
-    def _of(self, name: str, terms: Sequence[str]) -> FieldStatistics:
-        new = [term for term in dict.fromkeys(terms) if (name, term) not in self._known]
-        if new:
-            self._look_up(name, new)
-        held, occurrences = np.array([self._known[name, term] for term in terms]).reshape(-1, 2).T
-        documents, length, distinct = np.maximum(self.totals[name][-SCALARS:], 0).astype(np.float64)
-        return FieldStatistics(documents, held, occurrences, length, distinct)
-
-    def _look_up(self, name: str, terms: list[str]) -> None:
-        """Read terms from the tables: the smallest row or, with noise, which a minimum would select, the median."""
-        z, w = self.hashing.rows, self.hashing.columns
-        columns, _ = self.hashing.places(terms)
-        tables = self.totals[name][:-SCALARS].reshape(2, z, w)
-        cells = tables[:, np.arange(z)[:, None], columns.T].astype(np.float64)  # (2, z, terms)
+    def _read(self, totals: Integers, columns: Int32s) -> FieldStatistics:
+        """Read (terms, z) cells: the smallest of a term's rows, or with noise, which a minimum would select, the median."""
+        tables = totals[:-SCALARS].reshape(2, self.hashing.rows, self.hashing.columns)
+        cells = tables[:, np.arange(self.hashing.rows)[:, None], columns.T].astype(np.float64)  # (2, z, terms)
         found = np.maximum(np.median(cells, axis=1) if self.epsilon is not None else cells.min(axis=1), 0.0)
-        for term, (held, occurrences) in zip(terms, found.T.tolist(), strict=True):
-            self._known[name, term] = held, max(occurrences, held)
+        documents, length, distinct = np.maximum(totals[-SCALARS:], 0).astype(np.float64)
+        return FieldStatistics(documents, found[0], found.max(axis=0), length, distinct)
 
 
 def party_totals(index: Index, hashing: Hashing) -> Integers:
     """Return one party's tables of a field, flat, followed by the scalars."""
-    z, w = hashing.rows, hashing.columns
-    tables = np.zeros((2, z, w), dtype=np.int64)
-    columns, _ = hashing.places(index.vocabulary)
+    tables, columns = np.zeros((2, hashing.rows, hashing.columns), dtype=np.int64), hashing.places(index.vocabulary)[0]
     for table, numbers in zip(tables, (index.document_frequency, index.collection_frequency), strict=True):
-        for row in range(z):
-            np.add.at(table[row], columns[:, row], numbers)
+        np.add.at(table, (np.arange(hashing.rows), columns), numbers[:, None])
     scalars = (index.n_documents, index.collection_length, len(index.terms))
     return np.concatenate((tables.reshape(-1), np.array(scalars, dtype=np.int64)))
 
 
-def party_vector(party: Holding, hashing: Hashing, epsilon: float | None, streams: Streams) -> Uint32s:
-    """Return a party's part of the sum, modulo 2^32: the tables of all fields, with noise where there is a budget."""
+def party_vector(
+    party: Holding, hashing: Hashing, epsilon: float | None, stream_of: Callable[[int], SystemStream]
+) -> Uint32s:
+    """Return a party's part of the sum, modulo 2^32: the tables of all fields, with noise where there is a budget.
+
+    `stream_of` is the source of a field's noise, by the field's number.
+    """
     parts = [party_totals(getattr(party.documents, name), hashing) for name in FIELDS]
     if epsilon is not None:
         for number, totals in enumerate(parts):
-            totals += draw_noise(streams(number), scale_for(2 * hashing.rows + 2, epsilon), len(totals))
+            totals += draw_noise(stream_of(number), scale_for(2 * hashing.rows + 2, epsilon), len(totals))
     return np.concatenate(parts).astype(np.uint32)
 
 
 def read_total(total: Uint32s, hashing: Hashing, epsilon: float | None) -> SharedStatistics:
     """Return the statistics in the sum of all parties' vectors."""
-    signed = total.astype(np.uint32).view(np.int32).astype(np.int64)
+    signed = total.view(np.int32).astype(np.int64)
     by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
     return SharedStatistics(hashing, by_field, epsilon)
 
 
-def seeded_statistics_noise(seed: int, party: int) -> Streams:
-    """Return the noise of a simulated party's tables."""
-    return lambda field: AddressedStream(seed, round_=NOISE, client=party, interaction=field)
+def seeded_statistics_noise(seed: int, party: int, field: int) -> SystemStream:
+    """Return the noise of a simulated party's tables of a field."""
+    return AddressedStream(seed, round_=NOISE, client=party, interaction=field)
 
 
-def share_statistics(
-    parties: Sequence[Holding], key: bytes, epsilon: float | None = None, seed: int = 1
-) -> SharedStatistics:
-    """Sum all parties' tables by a secure sum in this process."""
-    hashing = Hashing(key, ROWS, COLUMNS)
-    vectors = {
-        p: party_vector(party, hashing, epsilon, seeded_statistics_noise(seed, p)) for p, party in enumerate(parties)
-    }
-    if len(parties) < 2:
-        return read_total(vectors[0], hashing, epsilon)
-    summed = secure_sum(vectors, round_=0, session=b"statistics")
-    return read_total(summed.total, hashing, epsilon)
+def share_statistics(parties: Sequence[Holding], epsilon: float | None = None, seed: int = 1) -> SharedStatistics:
+    """Sum all parties' tables in one process: the same sum as a rehearsal over a network with this seed."""
+    hashing = Hashing(seeded_secret(seed, "statistics"), ROWS, COLUMNS)
+    vectors = [
+        party_vector(party, hashing, epsilon, partial(seeded_statistics_noise, seed, number))
+        for number, party in enumerate(parties)
+    ]
+    return read_total(np.sum(vectors, axis=0, dtype=np.uint32), hashing, epsilon)
 
 
 def exact_statistics(parties: Sequence[Holding]) -> Statistics:

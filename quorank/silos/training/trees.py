@@ -24,10 +24,10 @@ import numpy as np
 from quorank.errors import BadInput, require, require_range
 from quorank.files.codec import Range, decode, encode
 from quorank.kernels.arrays import Doubles, Integers, Uint64s
-from quorank.learning.lambdamart import FEWEST
-from quorank.learning.trees.bins import CELLS, MOST_BINS, Bins, agreed_bins, cell_counts, cells_of
+from quorank.learning.lambdamart import FEWEST, LambdaMART
+from quorank.learning.trees.bins import CELLS, Bins, agreed_bins, cell_counts, cells_of
 from quorank.learning.trees.client_rows import ClientRows
-from quorank.learning.trees.growth import GrowthRule, LambdaRule, LevelTask, NodeSplit, TreeGrower, columns_of
+from quorank.learning.trees.growth import LevelTask, NodeSplit, TreeGrower, columns_of
 from quorank.rankers.trees import Trees, add_tree_scores, tree_parameters
 from quorank.silos.training.lists import SearchedLists
 from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
@@ -35,8 +35,6 @@ from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, 
 QUARTERS = 4
 """Candidate numbers of trees: a quarter of all, a half, three quarters, all."""
 DEEPEST = 8
-LEAST_HESSIAN = 1e-3
-"""H of a leaf at least."""
 FIRST, LAST = (int(cells_of(np.array([value], dtype=np.float32))[0]) for value in (0.0, 1.0))
 """Cells of the feature values 0 and 1."""
 _Natural = Annotated[int, Range(0, below=1 << 31)]
@@ -71,13 +69,9 @@ class TreeTraining(SumTraining):
 
     def __post_init__(self) -> None:
         require_range("trees", self.trees, least=1, most=10_000)
-        require_range("eta", self.eta, above=0.0, most=10.0)
         require_range("depth", self.depth, least=1, most=DEEPEST)
-        require_range("bins", self.bins, least=2, most=MOST_BINS)
-        require_range("least_data", self.least_data, least=0, below=2**31)
-        require_range("truncation", self.truncation, least=1, below=2**31)
-        require_range("least_lists", self.least_lists, least=0, below=2**31)
         require_range("folds", self.folds, least=2, most=20)
+        self.learner()  # checks the other parameters
 
     @property
     def planned_turns(self) -> int:
@@ -90,16 +84,11 @@ class TreeTraining(SumTraining):
     def ranker_part(self) -> Trees:
         return Trees(1 << self.depth, self.trees)
 
-    @property
-    def growth(self) -> GrowthRule:
-        """Rule by which a tree grows."""
-        leaves = 1 << self.depth
-        return GrowthRule(self.depth, leaves, self.least_data, LEAST_HESSIAN, 0.0, 0.0, self.eta)
-
-    @property
-    def gradients(self) -> LambdaRule:
-        """Rule by which gradients are computed."""
-        return LambdaRule(1.0, self.truncation, True)
+    def learner(self) -> LambdaMART:
+        """Return the learner that grows the same trees on the pooled training lists."""
+        return LambdaMART(
+            self.eta, self.depth, self.bins, self.least_data, truncation=self.truncation, least_lists=self.least_lists
+        )
 
     def judged_numbers(self, trees: int) -> list[int]:
         """Return the candidate numbers of trees, of a number of grown ones."""
@@ -170,7 +159,7 @@ class TreeCourse(SumCourse):
         """The growing tree."""
         if self._grower is None:
             assert self.bins is not None
-            self._grower = TreeGrower(self.training.growth, self.bins)
+            self._grower = TreeGrower(self.training.learner().growth_rule(self.training.ranker_part.leaves), self.bins)
             self._splits = [self._grower.accept(histograms).splits for histograms in self.levels]
         return self._grower
 
@@ -237,12 +226,8 @@ class TreeAnswers:
     @cached_property
     def _lists(self) -> tuple[Any, Doubles, Integers]:
         """Features, gains and offsets of the training lists."""
-        data = self.own.data
-        spans = [np.arange(data.offsets[q], data.offsets[q + 1]) for q in np.flatnonzero(~self._held)]
-        rows = np.concatenate([*spans, np.zeros(0, dtype=np.int64)]).astype(np.int64)
-        offsets = np.cumsum([0, *(len(span) for span in spans)]).astype(np.int64)
-        features = np.ascontiguousarray(data.features[rows], dtype=np.float32)
-        return features, np.exp2(data.labels[rows].astype(np.float64)) - 1.0, offsets
+        kept = self.own.data.select_lists(np.flatnonzero(~self._held))
+        return np.ascontiguousarray(kept.features), np.exp2(kept.labels.astype(np.float64)) - 1.0, kept.offsets
 
     def __call__(self, request: SumRequest) -> Uint64s:
         try:
@@ -315,7 +300,7 @@ class TreeAnswers:
             all(bool((np.diff(part) > 0).all()) for part in parts) and np.array_equal(np.concatenate(parts), edges)
         )
         (features, gains, offsets), bins = self._lists, Bins(tuple(parts))
-        return ClientRows(bins.place(features), self._n, bins.most, gains, offsets, self.training.gradients)
+        return ClientRows(bins.place(features), self._n, bins.most, gains, offsets, self.training.learner().lambda_rule)
 
     # ------------------------------------------------------------ held-out lists
 
