@@ -55,12 +55,12 @@ def environment() -> Environment:
 
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
-    """Return (content, media type) of the static files by name."""
-    style = f"{STYLE.strip()}\n{(HERE / 'static' / 'pages.css').read_text(encoding='utf-8')}"
+    """Return (content, media type) of the static files by path."""
+    folder = HERE / "static"
     return {
-        "pages.css": (style.encode(), "text/css; charset=utf-8"),
-        "pages.js": ((HERE / "static" / "pages.js").read_bytes(), "text/javascript; charset=utf-8"),
-        "icon.svg": ((HERE / "static" / "icon.svg").read_bytes(), "image/svg+xml"),
+        "/static/pages.css": (f"{STYLE.strip()}\n".encode() + (folder / "pages.css").read_bytes(), "text/css"),
+        "/static/pages.js": ((folder / "pages.js").read_bytes(), "text/javascript"),
+        "/static/icon.svg": ((folder / "icon.svg").read_bytes(), "image/svg+xml"),
     }
 
 
