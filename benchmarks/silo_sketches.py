@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.silos.sketch.count_sketch import Naive
+from quorank.silos.count_sketch import Naive
 from quorank.silos.sketch.cover import (
     KEY,
     generated_index,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
-from quorank.silos.sketch.count_sketch import Naive
+from quorank.silos.count_sketch import Naive
 from quorank.silos.sketch.cover import (
     KEY,
     generated_index,

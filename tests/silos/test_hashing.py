@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from quorank.errors import BadInput
-from quorank.silos.hashing import Hashing
+from quorank.silos.count_sketch import Hashing
 
 KEY = bytes(range(32))
 TERMS = [f"term{i}" for i in range(20_000)]

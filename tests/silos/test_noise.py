@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quorank.errors import BadInput
+from quorank.silos.count_sketch import Hashing, sketch_rows
 from quorank.silos.discrete_laplace import (
     AddressedStream,
     SystemStream,
@@ -22,8 +23,8 @@ from quorank.silos.discrete_laplace import (
     scale_for,
     true_with_exponential,
 )
-from quorank.silos.hashing import Hashing
-from quorank.silos.sketch.count_sketch import count_sketch_table
+from quorank.silos.generated import TermCounts
+from quorank.silos.holdings import index_of
 from quorank.silos.sketch.questions import QuestionProtocol, one_sample_noise, strict_lengths, strict_table
 
 HASHING = Hashing(bytes(range(32)), 5, 12)
@@ -32,8 +33,9 @@ EXTRA = "moon"
 
 
 def sketch(counts, hashing=HASHING) -> np.ndarray:
-    columns, signs = hashing.places(list(counts))
-    return count_sketch_table(columns, signs, list(counts.values()), hashing.columns)
+    """Return the (z, w) Count Sketch of a document."""
+    terms = TermCounts(np.array([0, len(counts)]), np.arange(len(counts)), np.array(list(counts.values())))
+    return np.concatenate([row.toarray() for row in sketch_rows(index_of(terms, list(counts)), hashing, "count")])
 
 
 def neighbours(extra: str = EXTRA, hashing=HASHING) -> tuple[np.ndarray, np.ndarray]:

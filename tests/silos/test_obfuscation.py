@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.kernels.draws import Purpose, uniforms
-from quorank.silos.hashing import Hashing
+from quorank.silos.count_sketch import Hashing
 from quorank.silos.sketch.questions import KeyedBlocks
 
 KEY = bytes(range(32))

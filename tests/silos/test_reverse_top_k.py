@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorank.parts import Family
-from quorank.silos.sketch.count_sketch import count_min_table, count_sketch_table
 from quorank.silos.sketch.reverse_top_k import Cells, ReverseTopK, Shape, rank
 from quorank.text import Document, Index, Tokeniser
 
@@ -27,12 +26,14 @@ DOCUMENT = st.dictionaries(st.sampled_from(TERMS), st.integers(1, 6), min_size=1
 DOCUMENTS = st.lists(DOCUMENT, min_size=1, max_size=25)
 
 
-def table_of(shape: Shape, document: dict[str, int]):
+def table_of(shape: Shape, document: dict[str, int]) -> np.ndarray:
+    """Return the (z, w) cells of one document by eq. 2, or those of Count-Min."""
     columns, signs = shape.hashing(KEY).places(list(document))
-    counts = list(document.values())
-    if shape.sketch == "count":
-        return count_sketch_table(columns, signs, counts, shape.columns)
-    return count_min_table(columns, counts, shape.columns)
+    table = np.zeros((shape.rows, shape.columns), dtype=np.int32)
+    for term, count in enumerate(document.values()):
+        for row in range(shape.rows):
+            table[row, columns[term, row]] += count * (signs[term, row] if shape.sketch == "count" else 1)
+    return table
 
 
 def index_of(documents: list[dict[str, int]]) -> Index:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from quorank.errors import BadInput
+from quorank.silos.count_sketch import Hashing
 from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
-from quorank.silos.hashing import Hashing
 from quorank.silos.holdings import Holding
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits

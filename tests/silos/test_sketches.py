@@ -7,20 +7,28 @@ from chance import assert_mean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorank.silos.hashing import Hashing
-from quorank.silos.sketch.count_sketch import (
-    Naive,
-    count_min_estimate,
-    count_min_table,
-    count_sketch_estimate,
-    count_sketch_table,
-    sketch_cells,
-)
+from quorank.silos.count_sketch import Hashing, Naive, count_min_estimate, count_sketch_estimate, sketch_rows
+from quorank.silos.generated import TermCounts
+from quorank.silos.holdings import index_of
 from quorank.text import Document, Index, Tokeniser
 
 KEY = bytes(range(32))
 TERMS = [f"t{i}" for i in range(40)]
 COUNTS = [1 + i * i % 13 for i in range(40)]
+
+
+def document_of(counts: dict[str, int]) -> Index:
+    """Return an index of one document."""
+    terms = TermCounts(np.array([0, len(counts)]), np.arange(len(counts)), np.array(list(counts.values())))
+    return index_of(terms, list(counts))
+
+
+DOCUMENT = document_of(dict(zip(TERMS, COUNTS, strict=True)))
+
+
+def table_of(index: Index, hashing: Hashing, sketch) -> np.ndarray:
+    """Return the (z, w) cells of the only document of an index."""
+    return np.concatenate([row.toarray() for row in sketch_rows(index, hashing, sketch)])
 
 
 def test_eq_2_occurrence_by_occurrence() -> None:
@@ -32,17 +40,17 @@ def test_eq_2_occurrence_by_occurrence() -> None:
             for a in range(5):
                 signed[a, columns[i, a]] += signs[i, a]
                 plain[a, columns[i, a]] += 1
-    assert np.array_equal(count_sketch_table(columns, signs, COUNTS, 11), signed)
-    assert np.array_equal(count_min_table(columns, COUNTS, 11), plain)
+    assert np.array_equal(table_of(DOCUMENT, hashing, "count"), signed)
+    assert np.array_equal(table_of(DOCUMENT, hashing, "count-min"), plain)
 
 
 def test_count_sketch_is_unbiased_over_keys_and_its_variance_is_bounded() -> None:
     rows, width = 3, 16
     single, medians, unsigned = [], [], []
     for number in range(3000):
-        columns, signs = Hashing(number.to_bytes(16, "little"), rows, width).places(TERMS)
-        table = count_sketch_table(columns, signs, COUNTS, width)
-        cells = sketch_cells(table, columns[7])
+        hashing = Hashing(number.to_bytes(16, "little"), rows, width)
+        columns, signs = hashing.places(TERMS)
+        cells = table_of(DOCUMENT, hashing, "count")[np.arange(rows), columns[7]]
         single.append(cells[0] * signs[7, 0])
         medians.append(count_sketch_estimate(cells, signs[7]))
         unsigned.append(np.median(cells))
@@ -55,10 +63,9 @@ def test_count_sketch_is_unbiased_over_keys_and_its_variance_is_bounded() -> Non
 
 @given(st.dictionaries(st.sampled_from(TERMS), st.integers(1, 50), min_size=1), st.integers(1, 6), st.integers(2, 20))
 def test_count_min_never_underestimates(document: dict[str, int], rows: int, width: int) -> None:
-    columns, _ = Hashing(KEY, rows, width).places(TERMS)
-    here = [TERMS.index(term) for term in document]
-    table = count_min_table(columns[here], list(document.values()), width)
-    estimates = count_min_estimate(table[np.arange(rows), columns])
+    hashing = Hashing(KEY, rows, width)
+    table = table_of(document_of(document), hashing, "count-min")
+    estimates = count_min_estimate(table[np.arange(rows), hashing.places(TERMS)[0]])
     for term, estimate in zip(TERMS, estimates, strict=True):
         assert estimate >= document.get(term, 0)
 
@@ -79,14 +86,9 @@ def test_algorithm_3(documents, sketch, k: int) -> None:
         places, sides = hashing.places([term])
         wanted = []
         for document in documents:
-            columns, signs = hashing.places(list(document))
-            own = list(document.values())
-            if sketch == "count":
-                cells = sketch_cells(count_sketch_table(columns, signs, own, 7), places[0])
-                wanted.append(float(count_sketch_estimate(cells, sides[0])))
-            else:
-                cells = sketch_cells(count_min_table(columns, own, 7), places[0])
-                wanted.append(float(count_min_estimate(cells)))
+            cells = table_of(document_of(document), hashing, sketch)[np.arange(3), places[0]]
+            found = count_sketch_estimate(cells, sides[0]) if sketch == "count" else count_min_estimate(cells)
+            wanted.append(float(found))
         ids, estimates = naive.top(term, k)
         assert [wanted[i] for i in ids] == list(estimates) == sorted(wanted, reverse=True)[:k]
         assert len(set(ids.tolist())) == min(k, len(documents))

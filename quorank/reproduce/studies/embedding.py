@@ -22,15 +22,8 @@ from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.silos import source_of
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
-from quorank.silos.hashing import Hashing, seeded_secret
+from quorank.silos.count_sketch import Hashing, Naive, seeded_secret
 from quorank.silos.holdings import Holding
-from quorank.silos.sketch.count_sketch import (
-    count_min_estimate,
-    count_min_table,
-    count_sketch_estimate,
-    count_sketch_table,
-    sketch_cells,
-)
 from quorank.silos.sketch.instances import list_rows
 from quorank.silos.training.statistics import exact_statistics
 from quorank.text import FieldCounts, Index, pair_features
@@ -147,28 +140,18 @@ class CountEstimator:
 
     def __init__(self, index: Index, strategy: Strategy, seed: int) -> None:
         self.index, self.strategy = index, strategy
-        self.hashing = Hashing(seeded_secret(seed, "figure 5"), strategy.rows, strategy.columns)
-        self.columns, self.signs = self.hashing.places(index.vocabulary)
+        hashing = Hashing(seeded_secret(seed, "figure 5"), strategy.rows, strategy.columns)
+        self._naive = None if strategy.sketch == "none" else Naive(hashing, index, strategy.sketch)
+        self._known: dict[str, Doubles] = {}  # term → estimates in all documents
 
     def counts(self, document: int, terms: Sequence[str]) -> Doubles:
         """Return the counts (terms,) of one document."""
-        index, strategy = self.index, self.strategy
-        if strategy.sketch == "none":
-            return np.asarray(index.counts_of([document], index.term_ids(terms))[0])
-        own = slice(index.offsets[document], index.offsets[document + 1])
-        words, counts = index.terms[own], index.counts[own]
-        asked, sides = self.hashing.places(terms)
-        real = slice(0, strategy.real)
-        if strategy.sketch == "count-min":
-            table = count_min_table(self.columns[words], counts, strategy.columns)
-            return np.array([count_min_estimate(sketch_cells(table, at)[real]) for at in asked])
-        table = count_sketch_table(self.columns[words], self.signs[words], counts, strategy.columns)
-        return np.array(
-            [
-                count_sketch_estimate(sketch_cells(table, at)[real], side[real])
-                for at, side in zip(asked, sides, strict=True)
-            ]
-        )
+        if self._naive is None:
+            return np.asarray(self.index.counts_of([document], self.index.term_ids(terms))[0])
+        for term in terms:
+            if term not in self._known:
+                self._known[term] = self._naive.estimates(term, self.strategy.real)
+        return np.array([self._known[term][document] for term in terms])
 
 
 def separability(features: Doubles, positive: Booleans, folds: int = 5) -> float:

@@ -12,7 +12,7 @@ from quorank.files.codec import Range
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
-from quorank.silos.sketch.count_sketch import Naive
+from quorank.silos.count_sketch import Naive
 from quorank.silos.sketch.cover import (
     KEY,
     generated_index,

@@ -10,8 +10,8 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles, Integers
+from quorank.silos.count_sketch import Hashing
 from quorank.silos.envelopes import Catalogue
-from quorank.silos.hashing import Hashing
 from quorank.silos.holdings import Holding
 from quorank.silos.search.decoys import Bundle, CoherentDecoys, ordered_bundles
 from quorank.silos.search.estimates import BM25, count_prior, expected_count, expected_frequency, shrink_lengths

@@ -12,7 +12,7 @@ from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.files.codec import encode
-from quorank.silos.hashing import seeded_secret
+from quorank.silos.count_sketch import seeded_secret
 from quorank.silos.holdings import Holding
 from quorank.silos.search.asker import ScoredDocument, SearchAsker
 from quorank.silos.search.owner import SearchOwner, search_hashing, seeded_owner_secret

@@ -16,8 +16,8 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Integers
+from quorank.silos.count_sketch import Hashing
 from quorank.silos.envelopes import VERSION, ByteReader, check_version
-from quorank.silos.hashing import Hashing
 from quorank.silos.search.settings import MOST_AMONG, MOST_TERMS, SearchTerms
 
 WIDTH = 4

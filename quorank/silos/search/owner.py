@@ -21,9 +21,9 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.silos.count_sketch import Hashing, seeded_secret
 from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.envelopes import Catalogue
-from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.holdings import Holding
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency, shrink_lengths
 from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits, SearchSpending

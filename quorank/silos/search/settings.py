@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from quorank.errors import require, require_choice, require_range
+from quorank.silos.count_sketch import MOST_COLUMNS
 from quorank.silos.discrete_laplace import FINEST, occurrence_statement, scale_for
-from quorank.silos.hashing import MOST_COLUMNS
 from quorank.text import FieldStatistics
 
 FIELD = "search"

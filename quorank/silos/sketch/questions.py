@@ -33,12 +33,11 @@ import numpy as np
 
 from quorank.errors import require, require_choice, require_range
 from quorank.kernels.arrays import Int8s, Int32s, Integers
+from quorank.silos.count_sketch import MOST_OCCURRENCES, Hashing, seeded_secret
 from quorank.silos.discrete_laplace import AddressedStream, SystemStream, draw_noise, occurrence_statement, scale_for
-from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.search.attack import AttackOutcome, compare_pairs
 from quorank.silos.sketch.augmentation import TopDocuments
-from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES
 from quorank.silos.sketch.reverse_top_k import Cells, ReverseTopK, Shape, rank
 
 STRATUM = 64

@@ -37,8 +37,7 @@ from scipy.sparse import csc_array
 
 from quorank.errors import require_choice, require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
-from quorank.silos.hashing import Hashing
-from quorank.silos.sketch.count_sketch import MOST_OCCURRENCES, sketch_rows
+from quorank.silos.count_sketch import MOST_OCCURRENCES, Hashing, sketch_rows
 from quorank.text import Index
 
 Perturb = Callable[[int, Int32s], Int32s]

@@ -19,8 +19,8 @@ from functools import partial
 import numpy as np
 
 from quorank.kernels.arrays import Int32s, Integers, Uint32s
+from quorank.silos.count_sketch import Hashing, seeded_secret
 from quorank.silos.discrete_laplace import AddressedStream, SystemStream, draw_noise, scale_for
-from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.training.lists import Statistics
 from quorank.text import FieldStatistics, Index, pooled

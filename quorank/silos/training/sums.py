@@ -3,7 +3,7 @@
 A `SumCourse` is the coordinator's side: the next request, and the update from its total. `SumTraining.answers` is a party's
 side: its part of a sum as integers modulo 2^64. Totals are therefore exact, the same however lists are divided among
 parties, and can be taken under the masks of a secure sum. A request says all that its answer depends on besides the lists.
-In one process (`SumTraining.train`) and over a network (`silos.session`, `member.party_sums`) the same two sides meet.
+In one process (`SumTraining.train`) and over a network (`silos.session`, `member.party`) the same two sides meet.
 """
 
 from __future__ import annotations
