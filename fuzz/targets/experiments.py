@@ -19,8 +19,8 @@ from quorank.experiments.unlearning.commit import finish_request, is_pending, le
 from quorank.files.documents import json_bytes, parse_json
 from quorank.privacy.ledger import read_ledger, recount
 from quorank.rankers.ranker_file import parse_ranker, ranker_bytes, ranker_digest, read_ranker
-from quorank.reports.comparison import compare_table, group_runs
-from quorank.reports.report import comparison_page, report_page
+from quorank.reports.comparison import compare_table, comparison_page, group_runs
+from quorank.reports.report import report_page
 
 SECTIONS = (
     b"[data]",

@@ -49,8 +49,8 @@ def report(
     It holds settings, metrics, curves, privacy, and how to repeat the run.
     """
     from quorank.experiments.run_directory import REPORT, is_grid, load_runs
-    from quorank.reports.comparison import group_runs
-    from quorank.reports.report import write_comparison, write_report
+    from quorank.reports.comparison import group_runs, write_comparison
+    from quorank.reports.report import write_report
 
     target = out if out is not None else runs[0] / REPORT
     several = len(runs) > 1 or is_grid(runs[0])

@@ -28,10 +28,10 @@ def demo(
     from quorank.experiments.experiment_file import find_experiment_file, set_value
     from quorank.experiments.run_directory import load_run
     from quorank.experiments.runner import run_experiment
-    from quorank.reports.comparison import RunGroup, compare_table
+    from quorank.reports.comparison import RunGroup, compare_table, write_comparison
     from quorank.reports.page import write_picture
     from quorank.reports.panels import panels_of
-    from quorank.reports.report import report_page, write_comparison
+    from quorank.reports.report import report_page
 
     console = Console(stderr=True, highlight=False)
     console.print(
@@ -57,6 +57,6 @@ def demo(
         run = load_run(out / name)
         groups.append(RunGroup(label, {"server": run.setting("federation.server")}, (run,)))
     Console().print(compare_table(groups))
-    panels = panels_of(groups, [group.label for group in groups])
+    panels = panels_of([group.runs for group in groups], [group.label for group in groups])
     print(f"plot     {write_picture(out / 'learning-curves.svg', [('', panels)])}")
     print(f"report   {write_comparison(groups, out / 'report.html')}")

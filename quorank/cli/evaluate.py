@@ -127,7 +127,7 @@ def _show(result: dict[str, Any]) -> None:
     )
     print("± is a 95 % interval over queries.")
     if "counterfactual" in result:
-        from quorank.reports.statement import CLICK_COLUMNS, click_estimates, click_note
+        from quorank.reports.report import CLICK_COLUMNS, click_estimates, describe_clicks
 
         clicks = result["counterfactual"]
-        print_text("", table_of(CLICK_COLUMNS, click_estimates(clicks)), click_note(clicks))
+        print_text("", table_of(CLICK_COLUMNS, click_estimates(clicks)), describe_clicks(clicks))

@@ -16,7 +16,7 @@ from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_on
 from quorank.errors import BadInput, require
 
 if TYPE_CHECKING:
-    from quorank.experiments.simulated_user import SimulatedUser
+    from quorank.experiments.deployment import SimulatedUser
     from quorank.member.client import Client
     from quorank.member.sync import SyncReport
 
@@ -63,7 +63,7 @@ def join(
     check_not_left(data)
     user = None
     if simulate is not None and client is not None:
-        from quorank.experiments.simulated_user import SimulatedUser
+        from quorank.experiments.deployment import SimulatedUser
 
         user = SimulatedUser.of(simulate, client)
     playing = bundle is not None or user is not None

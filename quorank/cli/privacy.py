@@ -224,10 +224,10 @@ def show_ledger(content: dict[str, Any]) -> None:
 
 
 def _show_loss(stated: dict[str, Any] | None) -> None:
-    from quorank.reports import statement
+    from quorank.reports.report import describe_privacy, privacy_fields
 
-    print_text(*(f"{name:<20}{value}" for name, value in statement.privacy_fields(stated or {})))
-    print(statement.privacy(stated))
+    print_text(*(f"{name:<20}{value}" for name, value in privacy_fields(stated or {})))
+    print(describe_privacy(stated))
 
 
 @app.command()

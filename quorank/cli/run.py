@@ -193,7 +193,7 @@ def _run_grid(
 
     from quorank.experiments.grid import run_grid
     from quorank.experiments.run_directory import is_finished
-    from quorank.reports.report import report_page, write_comparison
+    from quorank.reports.report import report_page
 
     sentence = "--jobs is for one host and --cluster for several; choose one"
     require(cluster is None or jobs == 1, "option.conflict", sentence)
@@ -224,7 +224,7 @@ def _run_grid(
         say(f"quorank: a run was killed; continue with: {again}")
         raise typer.Exit(1) from None
     from quorank.experiments.run_directory import load_run, load_runs
-    from quorank.reports.comparison import compare_table, group_runs
+    from quorank.reports.comparison import compare_table, group_runs, write_comparison
 
     if json:
         print_result([{"run": f.name, **load_run(f).summary} for f in folders], json, print)

@@ -161,8 +161,8 @@ def why(
 ) -> None:
     """Explain the position of each result: band, habit, and each feature's share of the score."""
     with _opened(context) as opened:
-        reasons = opened.why(" ".join(query), limit=limit)
-    print_result({"results": [reason.table() for reason in reasons]}, json, _show_reasons)
+        page = opened.find(" ".join(query), limit=limit)
+    print_result({"results": [result.explained_table() for result in page.results]}, json, _show_reasons)
 
 
 def _show_reasons(figures: dict[str, Any]) -> None:

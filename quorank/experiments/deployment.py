@@ -1,4 +1,4 @@
-"""Deployment of an experiment to real devices: its checks, the terms of its clients, its coordinator and its privacy."""
+"""Deployment of an experiment to real devices: its checks, terms, coordinator and privacy, and simulated users."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import time
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.errors import require, under
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment_file import find_experiment_file
 from quorank.experiments.progress import LEDGER
-from quorank.experiments.workload import started_experiment
+from quorank.experiments.workload import Workload, collection_of, experiment_collection, started_experiment
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.storage import RoundStorage
 from quorank.federation.unlearning.rebuilding import RebuildingLedger
 from quorank.kernels.arrays import Doubles
+from quorank.kernels.draws import BATCH, Address
+from quorank.learning import Shown
+from quorank.learning.client_loop import Simulation, World, draw_query
 from quorank.learning.pdgd import ListLearner
 from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
@@ -25,6 +31,7 @@ from quorank.privacy.ledger import assumes_secret_cohorts, combined_privacy, led
 from quorank.privacy.mechanisms.mechanism import incomplete_noise
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.protocol.terms import PARTS, Terms
+from quorank.users.click_model import click_list
 
 
 def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
@@ -104,8 +111,6 @@ def deployed_coordinator(
 
 def fitted_to_data(experiment: Experiment) -> tuple[Experiment, int]:
     """Return the experiment with its ranker's start, and the number of features of its own data."""
-    from quorank.experiments.workload import collection_of
-
     collection = collection_of(experiment.data)
     n_features = collection.train.n_features
     return started_experiment(experiment, n_features, collection), n_features
@@ -259,3 +264,53 @@ class DeployedPrivacy:
             book |= {"unlearning": entries} | ({"reports": own | {"horizon": f"{done} reports"}} if each else {})
             book["altogether"] = combined_privacy(part, [book, *entries], Loss(pure=each * done) if each else None)
         return book
+
+
+# ---------------------------------------------------------------- simulated users
+
+
+class Searched(Protocol):
+    """Device that a user searches with; `quorank.member.device.Device` is one."""
+
+    @property
+    def turn(self) -> tuple[int, int]: ...
+    def rank(self, features: npt.ArrayLike) -> Shown: ...
+    def record(self, shown: Shown, clicks: npt.ArrayLike) -> None: ...
+
+
+class SimulatedUser:
+    """Simulated user of a device: `user(device)` is one interaction.
+
+    Query, list and clicks have the simulator's addresses, so that a device with the experiment's seed records exactly what
+    the simulator's client does.
+    """
+
+    def __init__(self, simulation: Simulation, client: int) -> None:
+        self.simulation, self.client = simulation, client
+
+    @classmethod
+    def of(cls, file: Path, client: int) -> SimulatedUser:
+        """Return a client of the experiment in a file."""
+        experiment = Experiment.read(find_experiment_file(file))
+        clients = experiment.federation.clients
+        sentence = f"the experiment has clients 0 to {clients - 1}"
+        require(0 <= client < clients, "value.out-of-range", sentence, f"--client {client}")
+        collection = collection_of(experiment.data)
+        experiment = started_experiment(experiment, collection.train.n_features, collection)
+        return cls(Workload(experiment, experiment_collection(experiment)).simulation, client)
+
+    @cached_property
+    def world(self) -> World:
+        return self.simulation.world()
+
+    def __call__(self, device: Searched) -> None:
+        world, client = self.world, self.client
+        round_, interaction = device.turn
+        address = Address(interaction, client, round_)
+        query, model = draw_query(world, address)
+        start, end = world.offsets[query], world.offsets[query + 1]
+        shown = device.rank(world.padded[start:end, : world.n_features])
+        k = len(shown.order)
+        clicked = np.zeros(k, dtype=np.bool_)
+        click_list(world.users, model, address, start, shown.order, k, clicked, np.empty(BATCH))
+        device.record(shown, clicked)

@@ -1,6 +1,6 @@
 """Run of an experiment: rounds, evaluations, checkpoints, and the files of its directory.
 
-There is one loop, `Runner.run`. The rounds in it are of updates (`update_rounds`) or of trees (`tree_rounds`).
+There is one loop, `Runner.run`. Its rounds are of updates (`workload`) or of trees (`tree_rounds`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
+from quorank.experiments.network import check_network, network_rounds
 from quorank.experiments.progress import (
     LEDGER,
     Progress,
@@ -33,8 +34,7 @@ from quorank.experiments.progress import (
 )
 from quorank.experiments.run_directory import ReportPage, Run, spent_of
 from quorank.experiments.tree_rounds import TreeRounds
-from quorank.experiments.update_rounds import UpdateRounds, check_network, network_rounds
-from quorank.experiments.workload import experiment_collection, with_learned_ranges
+from quorank.experiments.workload import UpdateRounds, experiment_collection, with_learned_ranges
 from quorank.federation import State
 from quorank.files.arrow import parquet_bytes
 from quorank.files.atomic import sha256, write_whole

@@ -1,9 +1,16 @@
-"""Workload of a run: its data divided among the clients, their click models, the start of the ranker, the evaluators."""
+"""Workload of a run, and its rounds of updates.
+
+`Workload` holds the data divided among the clients, their click models and the evaluators. `UpdateRounds` plays rounds in
+which clients send updates, in this process or through an engine and a coordinator.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +20,27 @@ from quorank.data.logs.records import UserSelection
 from quorank.data.partition import Shares
 from quorank.data.partition.shares import LogReplay
 from quorank.data.source import collection_feature_names, file_stamps, normalised_arrays
+from quorank.engines.engine import Play
+from quorank.engines.process import Simulator
 from quorank.errors import require, under
 from quorank.experiments.experiment import Experiment
-from quorank.federation import Federation, State
+from quorank.experiments.kept_updates import KeptUpdates
+from quorank.experiments.progress import LEDGER, Progress
+from quorank.federation import Federation, Report, State
+from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.feature_ranges import learned_ranges, noise_part, range_cells, range_mechanism
 from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.process import memory_bytes
 from quorank.learning import Simulation
 from quorank.learning.client_loop import JUDGED, ClientDifferences
 from quorank.learning.lambdamart import not_by_updates
+from quorank.metrics.counterfactual import LoggedClickEvaluator
 from quorank.metrics.evaluator import Evaluator
+from quorank.privacy import Mechanism, Setting
+from quorank.rankers import scores
 from quorank.rankers.starting import started
 from quorank.users import CLICK_MODELS, ClickModel
+from quorank.users.harvesting import deepest_rank
 
 LEAST_GAIN = 1.0
 """A ranker is preferred to the rule's own if it gains more than so many standard errors on the validation queries: few
@@ -243,3 +260,123 @@ def with_learned_ranges(experiment: Experiment, given: Collection | None = None)
     found = learned_ranges(range_cells(data.features, data.offsets), lists, mechanism)
     known = normalize.with_constants(np.zeros(len(found)), found)
     return replace(experiment, data=replace(experiment.data, normalize=known))
+
+
+# ---------------------------------------------------------------- rounds of updates
+
+
+@dataclass(eq=False)
+class UpdateRounds:
+    """Rounds of updates of an experiment on a collection."""
+
+    experiment: Experiment
+    collection: Collection
+    threads: int = 1
+    chunk: int | None = None
+    kept: KeptUpdates | None = None  # updates that clients keep for unlearning
+    evaluated_together: int = field(default=16, init=False)  # rankers per pass over the test split
+    _network: tuple[Play, Coordinator] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        collection = self.collection
+        experiment = started_experiment(self.experiment, collection.train.n_features, collection)
+        self.experiment, self.workload = experiment, Workload(experiment, collection, self.threads)
+        shares, plan = self.workload.shares, (self.threads, self.chunk, experiment.rounds)
+        interactions = None if shares is None else shares.interactions
+        self.simulator = Simulator(
+            experiment.federation, self.workload.simulation, *plan, interactions, self.workload.replay
+        )
+        self.simulator.world  # noqa: B018  built now, not in the first round's time
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return self.simulator.mechanism
+
+    @property
+    def setting(self) -> Setting:
+        return self.simulator.setting
+
+    def initial(self) -> State:
+        return self.simulator.initial()
+
+    def start(self, state: State, play: Play | None = None) -> None:
+        """Continue from a state; `play` plays a round elsewhere than in this process."""
+        experiment, simulator, self._network = self.experiment, self.simulator, None
+        experiment.federation.check_pair_memory(memory_bytes())
+        if play is not None:
+            limits = RoundLimits(max_interactions=simulator.setting.interactions)
+            planned = experiment.federation, simulator.mechanism, state, experiment.rounds
+            self._network = play, Coordinator(*planned, seed=experiment.seed, limits=limits)
+        simulator.warm(state)
+
+    def play(self, state: State) -> tuple[State, Report]:
+        """Play the round after this state."""
+        if self._network is not None:
+            play, coordinator = self._network
+            report = play(coordinator)
+            return coordinator.state, report
+        keep = None
+        if self.kept is not None and self.kept.due(state.round):
+            keep = partial(self.kept.keep, state.round + 1)
+        return self.experiment.federation.round(state, self.simulator.gather(state, sent=keep))
+
+    def close(self) -> None:
+        self.simulator.close()
+
+    def means(self, states: Sequence[State], progress: Progress) -> Doubles:
+        return self.workload.means([*states], [self._chosen(state, progress) for state in states])
+
+    def _chosen(self, state: State, progress: Progress) -> Doubles:
+        """Return the published ranker of a round; the validation split chooses again when rounds have doubled."""
+        federation, validation = self.experiment.federation, self.workload.validation
+        rankers = federation.choices(state)
+        if not rankers or validation is None:
+            return federation.ranker(state)
+        last, chosen = progress.choice() or (0, next(iter(rankers)))
+        if state.round >= 2 * last or state.round == self.experiment.rounds:
+            ndcg = validation.per_query([*rankers.values()])[0][:, validation.counted()]
+            best = best_ranker(ndcg)
+            chosen = [*rankers][best]
+            progress.record_choice(state.round, float(ndcg[best].mean()), chosen)
+        return rankers[chosen]
+
+    def ranker(self, state: State, progress: Progress) -> Doubles:
+        federation, chosen = self.experiment.federation, progress.choice()
+        return federation.ranker(state) if chosen is None else federation.choices(state)[chosen[1]]
+
+    def summary(self, state: State, progress: Progress) -> dict[str, Any]:
+        dropped = {"dropped_rounds": progress.dropped} if progress.dropped else {}
+        return dropped | self._published(state, progress) | self._counterfactual(state, progress)
+
+    def _published(self, state: State, progress: Progress) -> dict[str, Any]:
+        """Return which of the server's rankers is published and why; nothing where it has only one."""
+        rankers, chosen = self.experiment.federation.choices(state), progress.choice()
+        if not rankers:
+            return {}
+        if chosen is None or self.workload.validation is None:
+            return {"handed_out": {"by": "rule", "average": next(iter(rankers))}}
+        return {
+            "handed_out": {
+                "by": "validation",
+                "average": "last" if math.isinf(chosen[1]) else chosen[1],
+                "validation_ndcg@10": progress.last("validation_ndcg@10"),
+                "validation_queries": int(np.count_nonzero(self.workload.validation.counted())),
+            }
+        }
+
+    def _counterfactual(self, state: State, progress: Progress) -> dict[str, Any]:
+        """Return estimates of the ranker by the clicks of the test split, where lists of a log are replayed."""
+        experiment, log = self.experiment, self.collection.log
+        if not experiment.users.replays_lists or log is None:
+            return {}
+        propensities = experiment.federation.learner.propensities_of(deepest_rank(log.test, experiment.evaluation.k))
+        if propensities is None:
+            return {}
+        test = self.collection.test
+        judge = LoggedClickEvaluator(test, log.test, propensities, experiment.evaluation.k)
+        return {"counterfactual": judge.figures(scores(experiment.ranker, self.ranker(state, progress), test))}
+
+    @property
+    def releases_before(self) -> Doubles:
+        """Releases before the first round, in the columns of the ledger: none."""
+        return np.empty((len(LEDGER), 0))

@@ -30,16 +30,12 @@ from quorank.rankers.ranker_file import parse_ranker, ranker_bytes
 
 ABOUT, README, VECTORS = "export.json", "README.md", "vectors.json"
 FORMAT, VECTORS_FORMAT = "quorank-export/1", "quorank-vectors/1"
-LARGEST = 1 << 28
-"""Bytes of a file of an export."""
+LARGEST = 1 << 28  # bytes of a file of an export
 LISTS, DOCUMENTS = 12, 6
-MOST_NUMBERS = 200_000
-"""Features of all rows together: rankers with many features get fewer rows."""
+MOST_NUMBERS = 200_000  # features of all rows together: rankers with many features get fewer rows
 _SEED = 2027
-_NEAREST = np.float32(2.0**-42)
-"""Least distance of a number next to a threshold: Solr cannot distinguish all closer ones."""
-TOLERANCE = 1e-5
-"""Largest accepted difference of two scores, relative to |score| where that is above 1."""
+_NEAREST = np.float32(2.0**-42)  # distance from a threshold below which Solr cannot distinguish all numbers
+TOLERANCE = 1e-5  # largest accepted difference of two scores, relative to |score| where that is above 1
 RESOLUTION = 2.0**-20
 """Largest difference of tied scores, relative to |score| where that is above 1: float32 sums do not order closer ones."""
 

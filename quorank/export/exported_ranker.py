@@ -16,8 +16,7 @@ from quorank.export.trees import NodeTree, trees_of
 from quorank.kernels.arrays import Doubles, Floats
 from quorank.rankers.ranker_file import SavedRanker
 
-LONGEST_NAME = 60
-"""Characters of an exported feature's name."""
+LONGEST_NAME = 60  # characters of an exported feature's name
 Family = Literal["linear", "network", "trees"]
 FAMILIES: dict[Family, str] = {
     "linear": "a linear ranker; choose onnx, elasticsearch, opensearch, solr, vespa or ranklib",

@@ -15,7 +15,7 @@ from quorank.kernels.arrays import Booleans, Doubles, Int32s, Integers, Uint64s
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, uniform_pair
 from quorank.parts import Family
-from quorank.privacy.setting import Turns
+from quorank.privacy.accounting import Turns
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,10 +62,19 @@ def prepare_odds(then: Floats, n: int, k: int, rest: float, last: int, buffers: 
         block_denominators(then, n, rest, k, buffers)
     elif rest < 0.0:
         scaled_denominators(then, n, k, buffers)
+        count = 0
+        for p in range(last + 1):
+            score = np.float64(then[buffers.shown[p]])
+            for i in range(1, last + 1):
+                buffers.ratios[count] = min(score - buffers.logarithms[i], 700.0)
+                count += 1
+        for i in range(count):  # a loop of its own, which LLVM vectorises
+            buffers.ratios[i] = fast_exp(buffers.ratios[i])
+        count = 0
         for p in range(last + 1):
             for i in range(1, last + 1):
-                score = np.float64(then[buffers.shown[p]])
-                buffers.shares[p, i] = fast_exp(min(score - buffers.logarithms[i], 700.0)) * buffers.inverses[i]
+                buffers.shares[p, i] = buffers.ratios[count] * buffers.inverses[i]
+                count += 1
     else:
         denominator = rest
         for i in range(k - 1, -1, -1):

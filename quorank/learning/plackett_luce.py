@@ -107,37 +107,30 @@ def _highest(scores: Floats, n: int) -> float:
 
 
 @fixed_memory_kernel
-def _add_up(n: int, buffers: Buffers) -> float:
-    """All running sums of the weights; returns the total."""
+def _sum_block(block: int, buffers: Buffers) -> None:
+    """Compute the running sums of a block's weights."""
+    total = 0.0
+    for i in range(block * BLOCK, block * BLOCK + BLOCK):
+        total += buffers.weights[i]
+        buffers.prefix[i] = total
+
+
+@fixed_memory_kernel
+def _sum_blocks(n: int, buffers: Buffers) -> float:
+    """Compute the running sums of all blocks; return the total."""
     total = 0.0
     for b in range((n + BLOCK - 1) // BLOCK):
-        block = 0.0
-        for i in range(b * BLOCK, b * BLOCK + BLOCK):
-            block += buffers.weights[i]
-            buffers.prefix[i] = block
-        total += block
+        total += buffers.prefix[b * BLOCK + BLOCK - 1]
         buffers.before[b + 1] = total
     return total
 
 
 @fixed_memory_kernel
-def _remove(document: int, buffers: Buffers) -> None:
-    """Set a weight to zero and recompute the sums of its block from there on; `_accumulate` completes the sums."""
-    buffers.weights[document] = 0.0
-    block = buffers.prefix[document - 1] if document % BLOCK else 0.0
-    for i in range(document, document // BLOCK * BLOCK + BLOCK):
-        block += buffers.weights[i]
-        buffers.prefix[i] = block
-
-
-@fixed_memory_kernel
-def _accumulate(n: int, first: int, buffers: Buffers) -> float:
-    """Add up the sums of blocks from the first that changed; returns the total."""
-    total = buffers.before[first]
-    for b in range(first, (n + BLOCK - 1) // BLOCK):
-        total += buffers.prefix[b * BLOCK + BLOCK - 1]
-        buffers.before[b + 1] = total
-    return float(total)
+def _add_up(n: int, buffers: Buffers) -> float:
+    """Compute all running sums of the weights; return the total."""
+    for b in range((n + BLOCK - 1) // BLOCK):
+        _sum_block(b, buffers)
+    return _sum_blocks(n, buffers)
 
 
 @fixed_memory_kernel
@@ -198,12 +191,11 @@ def sample_list(scores: Floats, n: int, k: int, key: Uint64s, address: Address, 
     draw, taken_mass, out, p = 0, 0.0, 0, 0
     while p < k:
         if taken_mass > 0.5 * total:
-            first = n // BLOCK
             while out < p:
-                _remove(buffers.shown[out], buffers)
-                first = min(first, buffers.shown[out] // BLOCK)
+                buffers.weights[buffers.shown[out]] = 0.0
+                _sum_block(buffers.shown[out] // BLOCK, buffers)
                 out += 1
-            total, taken_mass = _accumulate(n, first, buffers), 0.0
+            total, taken_mass = _sum_blocks(n, buffers), 0.0
             if total < TINY:
                 rescaled = True
                 _weigh_remaining(scores, n, buffers)
@@ -244,20 +236,25 @@ def scaled_denominators(scores: Floats, n: int, k: int, buffers: Buffers) -> Non
 
     logarithms[p] is the highest of these scores, so that weights which span more than doubles hold keep their digits.
     """
-    shown, taken = buffers.shown, buffers.taken
+    shown, taken, logarithms, inverses = buffers.shown, buffers.taken, buffers.logarithms, buffers.inverses
     for p in range(k):
         taken[shown[p]] = 1
-    top, total = _weigh_remaining(scores, n, buffers), 0.0
+    behind, total = _weigh_remaining(scores, n, buffers), 0.0
     for i in range(n):
         total += buffers.weights[i]
+    top = behind
     for p in range(k - 1, -1, -1):
         taken[shown[p]] = 0
         score = np.float64(scores[shown[p]])
-        highest = max(top, score)
-        total = total * fast_exp(top - highest) + fast_exp(score - highest)
-        top = highest
-        buffers.logarithms[p] = top
-        buffers.inverses[p] = 1.0 / total
+        inverses[p] = -abs(top - score)
+        top = max(top, score)
+        logarithms[p] = top
+    for p in range(k):  # a loop of its own, which LLVM vectorises
+        inverses[p] = fast_exp(inverses[p])
+    for p in range(k - 1, -1, -1):
+        before = logarithms[p + 1] if p < k - 1 else behind
+        total = total * inverses[p] + 1.0 if logarithms[p] > before else total + inverses[p]
+        inverses[p] = 1.0 / total
 
 
 @fixed_memory_kernel

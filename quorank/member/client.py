@@ -33,10 +33,8 @@ from quorank.protocol.keys import MemberKey, task_content
 from quorank.protocol.messages import Declined
 from quorank.protocol.terms import Terms
 
-MOST_LETTERS = 12
-"""Maximum number of letters of one exchange; a secure sum has five."""
-CONFIRMED = "confirmed"
-"""Fact: the digest of the last confirmed answer."""
+MOST_LETTERS = 12  # maximum number of letters of one exchange; a secure sum has five
+CONFIRMED = "confirmed"  # fact: the digest of the last confirmed answer
 _ETAG = re.compile(r'(?:W/)?"[!#-~]{1,100}"')
 _HEAD_BYTES = 1 << 16  # limit on a task without its parameters, bytes
 
@@ -114,7 +112,7 @@ class Client(SyncedMembership[Terms]):
         return cls._opened(folder, invitation, start=start, guard=guard, **options)
 
     @classmethod
-    def read_terms(cls, table: object) -> Terms:
+    def _read_terms(cls, table: object) -> Terms:
         return Terms.read(table)
 
     def _make_device(self) -> None:

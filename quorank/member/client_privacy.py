@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.federation.reply import Task
 from quorank.kernels.arrays import Booleans, Doubles, Uint32s
 from quorank.metrics.lists import ndcg
@@ -31,36 +31,12 @@ from quorank.protocol.messages import Refusal
 from quorank.protocol.terms import Terms
 
 Entropy = Callable[[int], bytes]
-M = TypeVar("M", bound=Mechanism)
 
 
 def with_fresh_secret(mechanism: Mechanism, entropy: Entropy) -> Mechanism:
-    """Return the mechanism under a new secret, for one release."""
+    """Return the mechanism under a new secret, for one release; one without noise is returned unchanged."""
     part: Any = mechanism
-    if "seed" not in {field.name for field in fields(part)}:
-        return mechanism
-    return with_seed(mechanism, entropy(SECRET_BYTES))
-
-
-def with_seed(mechanism: M, seed: Seed) -> M:
-    """Return the mechanism under another seed or secret."""
-    part: Any = mechanism
-    changed: M = replace(part, seed=seed)
-    return changed
-
-
-def check_memory(mechanism: Mechanism, memory: Memory) -> None:
-    """Reject a task whose privacy state has unknown names, or a clip far from the agreed start."""
-    agreed = mechanism.start()
-    same = agreed.keys() == memory.keys() and all(memory[name].shape == agreed[name].shape for name in agreed)
-    require(same, "task.other-privacy", "the task's privacy is not the agreed one")
-    for name, start in agreed.items():
-        if name == UNIT:
-            continue  # follows from the clip
-        value = memory[name]
-        near = np.isfinite(value) & (value >= start / FARTHEST) & (value <= start * FARTHEST)
-        require(bool(near.all()), "task.other-privacy", "the task's privacy is far from the agreed one")
-    mechanism.check_memory(memory)
+    return replace(part, seed=entropy(SECRET_BYTES)) if "seed" in {field.name for field in fields(part)} else mechanism
 
 
 def check_task(terms: Terms, task: Task) -> None:
@@ -69,18 +45,37 @@ def check_task(terms: Terms, task: Task) -> None:
         raise Refusal("client")
     if task.round >= terms.rounds:
         raise Refusal("over")
+    check_ranker(terms, task)
+    if not _is_agreed(terms.client_mechanism, task.private):
+        raise Refusal("task")
+
+
+def check_ranker(terms: Terms, task: Task) -> None:
+    """Raise Refusal for a ranker of another size, or with a parameter that is not finite."""
+    if task.theta.shape != (terms.parameters,) or not np.isfinite(task.theta).all():
+        raise Refusal("task")
+
+
+def _is_agreed(mechanism: Mechanism, memory: Memory) -> bool:
+    """Return whether a task's privacy state has the agreed names and shapes, and clips near the agreed start."""
+    agreed = mechanism.start()
+    if {name: value.shape for name, value in agreed.items()} != {name: value.shape for name, value in memory.items()}:
+        return False
+    for name, start in agreed.items():
+        value = memory[name]  # the unit follows from the clip
+        if name != UNIT and not ((value >= start / FARTHEST) & (value <= start * FARTHEST) & np.isfinite(value)).all():
+            return False
     try:
-        require(task.theta.shape == (terms.parameters,), "task.shape", "another ranker")
-        require(bool(np.isfinite(task.theta).all()), "task.not-finite", "not finite")
-        check_memory(terms.client_mechanism, task.private)
+        mechanism.check_memory(memory)
     except BadInput:
-        raise Refusal("task") from None
+        return False
+    return True
 
 
 def masked_vector(mechanism: IntegerSums, update: Doubles, round_: int, client: int, seed: Seed) -> Uint32s:
     """Return the vector that a client masks for a secure sum: clipped, scaled, rounded, with its noise, modulo 2^32."""
-    row, names = update.reshape(1, -1).copy(), np.array([client], dtype=np.int64)
-    _, numbers = with_seed(mechanism, seed).numbers(row, round_, names)
+    part: Any = mechanism
+    _, numbers = replace(part, seed=seed).numbers(update.reshape(1, -1).copy(), round_, np.array([client], np.int64))
     return np.asarray(numbers.astype(np.uint32)[0])
 
 

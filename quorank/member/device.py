@@ -33,18 +33,15 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.compiled import interpreted
 from quorank.learning import OnlineRanker, Shown
 from quorank.learning.online import ClickGuard
-from quorank.member.client_privacy import Entropy, check_task, private_report, with_fresh_secret
+from quorank.member.client_privacy import Entropy, check_ranker, check_task, private_report, with_fresh_secret
 from quorank.member.private_store import Interaction, PrivateStore, StoredRanker, StoredRelease
 from quorank.privacy import Mechanism
 from quorank.protocol.messages import Declined, Refusal
 from quorank.protocol.terms import Terms
 
-MOST_USED = MOST_WAITING = 1000
-"""Maximum numbers of stored interactions after and before they are used; older ones are deleted."""
-MOST_INTERPRETED = 2000
-"""Maximum parameters of a ranker that learns in plain Python, which is cheaper than loading the compiler."""
-MOST_JUDGED = 200
-"""Number of newest interactions by which a guard judges a ranker."""
+MOST_USED = MOST_WAITING = 1000  # stored interactions after and before they are used; older ones are deleted
+MOST_INTERPRETED = 2000  # parameters of a ranker up to which learning in plain Python beats loading the compiler
+MOST_JUDGED = 200  # number of newest interactions by which a guard judges a ranker
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +70,7 @@ class Device:
     ) -> None:
         self.store, self.terms, self.guard = store, terms, guard
         self.plain = "numba" not in sys.modules and terms.parameters <= MOST_INTERPRETED if plain is None else plain
-        self._entropy, self.clock = entropy, clock
+        self.entropy, self.clock = entropy, clock
         self.start = np.asarray(terms.ranker.initial(terms.n_features, 0) if start is None else start, np.float64)
         terms.ranker.check_size(self.start, terms.n_features)
         self._seed = int.from_bytes(entropy(8), "little") if seed is None else seed
@@ -161,8 +158,8 @@ class Device:
 
         def work() -> bytes:
             task = self._decoded(content)
-            fits = task.round <= self.terms.rounds and task.theta.shape == (self.terms.parameters,)
-            if not fits or not np.isfinite(task.theta).all():
+            check_ranker(self.terms, task)
+            if task.round > self.terms.rounds:
                 raise Refusal("task")
             self._adopt(task)
             return b""
@@ -275,8 +272,8 @@ class Device:
     def _release(self, prepared: PreparedRelease) -> bytes:
         """Turn an update into a reply and store it before it leaves."""
         task, clicks = prepared.task, [interaction.clicks for _, interaction in prepared.used]
-        mechanism = with_fresh_secret(self.terms.client_mechanism, self._entropy)
-        statistics, report = private_report(self.terms, clicks, self._entropy, task.round)
+        mechanism = with_fresh_secret(self.terms.client_mechanism, self.entropy)
+        statistics, report = private_report(self.terms, clicks, self.entropy, task.round)
         reply = self.reply(task, self.sent_part(prepared), mechanism, statistics)
         self.note(prepared, reply, len(reply), report)
         return reply

@@ -14,7 +14,7 @@ the device adds the noise itself it was calibrated for one release, so such a de
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -22,9 +22,10 @@ from quorank.errors import BadInput
 from quorank.federation.reply import Task, decode_task
 from quorank.federation.unlearning import NOTHING, is_rebuilding, rebuilding_interval
 from quorank.kernels.arrays import Doubles, Uint32s
-from quorank.member.client_privacy import Entropy, check_task, masked_vector
+from quorank.member.client_privacy import check_task, masked_vector
 from quorank.member.device import Device
-from quorank.member.membership import IDENTITY, ClientPins
+from quorank.member.membership import IDENTITY, Pins
+from quorank.member.private_store import PrivateStore
 from quorank.privacy.mechanisms.integer_sums import IntegerSums, secure_sums
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
@@ -36,12 +37,42 @@ _SECURE = b"QSEC"
 _BEGUN = "secure round"
 
 
+class ClientPins(Pins):
+    """Pinned identities of the other devices of secure sums, by client number."""
+
+    def __init__(self, store: PrivateStore, given: Mapping[str, bytes] | None, clients: int) -> None:
+        super().__init__(store, given)
+        self.clients = clients
+
+    def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the claimed identities if none has changed, and pin those that are new."""
+        named = {f"{client}": key for client, key in claims.items()}
+        changed = self.changed(named)
+        other = (
+            f"clients {', '.join(changed)} have another identity than before: their devices were set up again, or the "
+            "coordinator has put its own keys in their place"
+        )
+        few = max(claims, default=0) < self.clients and 2 * least > len(claims)
+        distinct = len({*claims.values()}) == len(claims)
+        for holds, code, sentence in (
+            (claims, "no-identities", "the coordinator names no members of the sum"),
+            (claims.get(mine) == own, "identity", "the coordinator claims another identity for this device"),
+            (few, "too-many", "the coordinator names more clients than the run has"),
+            (distinct, "identity", "the coordinator claims one identity for several clients"),
+            (not changed, "identity", other),
+        ):
+            if not holds:
+                logging.getLogger(__name__).warning("a secure sum was rejected: %s", sentence)
+                raise BadInput(f"secure-sum.{code}", f"{sentence}; this device refuses")
+        self.pin(named)
+        return dict(claims)
+
+
 class DeviceAnswers:
     """Answers of one device; `given` are the pinned identities of its invitation, by client number."""
 
-    def __init__(self, device: Device, given: Mapping[str, bytes] | None = None, entropy: Entropy = os.urandom) -> None:
-        self.device, self.pins, self._entropy = device, ClientPins(device.store, given), entropy
-        self.pins.clients = device.terms.setting.clients
+    def __init__(self, device: Device, given: Mapping[str, bytes] | None = None) -> None:
+        self.device, self.pins = device, ClientPins(device.store, given, device.terms.setting.clients)
         self._member: SecureMember | None = None  # in the secure sum of `_task`
         self._task = b""
 
@@ -113,7 +144,7 @@ class DeviceAnswers:
         store = self.device.store
         secret = store.fact(IDENTITY)
         if secret is None:
-            secret = MemberKey.create(self._entropy).secret
+            secret = MemberKey.create(self.device.entropy).secret
             store.set_fact(IDENTITY, secret)
         return MemberKey(secret)
 
@@ -149,7 +180,7 @@ class DeviceAnswers:
         self._task = task
         self._member = SecureMember(
             self.device.terms.client, occasion, self._vector, key, mechanism.signed_by,
-            pins=self.pins, agreed=mechanism.plan, entropy=self._entropy,
+            pins=self.pins, agreed=mechanism.plan, entropy=self.device.entropy,
         )  # fmt: skip
 
     def _vector(self) -> Uint32s:
@@ -159,7 +190,7 @@ class DeviceAnswers:
             _, prepared = device.prepare(self._task)
             if prepared is None:
                 raise Refusal("repeated")
-            secret = self._entropy(SECRET_BYTES)
+            secret = self.device.entropy(SECRET_BYTES)
             update, round_ = device.sent_part(prepared), prepared.task.round
             vector = masked_vector(self.mechanism, update, round_, terms.client, secret)
             device.note(prepared, None, vector.nbytes)

@@ -32,17 +32,14 @@ from quorank.protocol.requests import refusal
 
 SOCKET = "device.sock"
 VERSION = 1
-LONGEST_LINE = 1 << 22
-"""Bytes: a list of 1,000 documents with 136 features takes two million."""
+LONGEST_LINE = 1 << 22  # bytes: a list of 1,000 documents with 136 features takes two million
 MOST_CONNECTIONS = 16
-MOST_LISTS = 1000
-"""Maximum number of shown lists that can still be recorded."""
+MOST_LISTS = 1000  # maximum number of shown lists that can still be recorded
 IDLE_SECONDS = 600.0
 _PEER = struct.Struct("3i")  # process, user, group
 _MOST_PATH = 100  # bytes of a socket's name that every system takes
 
-Search = Callable[[Client], None]
-"""Simulated user: searches with the device until an update can be made."""
+Search = Callable[[Client], None]  # simulated user: searches with the device until an update can be made
 
 
 class _Call(TypedDict):

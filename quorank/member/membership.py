@@ -7,7 +7,6 @@ All state is in the private store of the member's folder. Opening a membership n
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from abc import ABC, abstractmethod
@@ -21,7 +20,7 @@ from quorank.files.atomic import write_whole
 from quorank.files.codec import Length
 from quorank.files.documents import read_json
 from quorank.files.private_database import Damaged, wipe
-from quorank.member.private_store import FILE, LOCK, Erased, PrivateStore, StoredRelease, files_of
+from quorank.member.private_store import FILE, LOCK, Erased, PrivateStore, files_of
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation, MemberKind
 from quorank.protocol.keys import PUBLIC, MemberKey
@@ -31,8 +30,7 @@ INVITATION, IDENTITY, TERMS, MEMBER, OFFSET, PINS = (
     "invitation", "identity", "terms", "member", "offset", "identities",
 )  # fmt: skip
 """Facts: invitation, secret key, agreed terms, member number, clock offset, identities met in secure sums."""
-LEAVING, HEARD = "leaving", "leaving heard"
-"""Facts of a leaving member: its request, and that the service has received it."""
+LEAVING, HEARD = "leaving", "leaving heard"  # facts of a leaving member: its request, and that the service has it
 LEFT = "left.json"
 
 
@@ -40,7 +38,13 @@ T = TypeVar("T", bound=AgreedTerms)
 
 
 class Membership(ABC, Generic[T]):
-    """Membership in its folder; open it with `open` of the subclass, and close it or use it as a context manager."""
+    """Membership in its folder; open it with `open` of the subclass, and close it or use it as a context manager.
+
+    Attributes:
+        terms: Terms that the owner has agreed to.
+        folder: Directory of the private store.
+        closed: True once the membership was closed, or has ended.
+    """
 
     kind: ClassVar[MemberKind] = "device"
     other_kind: ClassVar[str] = "this invitation is for a party; join with: quorank silo join"
@@ -57,12 +61,12 @@ class Membership(ABC, Generic[T]):
         assert secret is not None
         self.store, self.folder, self.invitation = store, store.folder, invitation
         self.key, self.pins = MemberKey(secret), Pins(store, invitation.identities)
-        self._entropy, self._clock, self._closed = entropy, clock, False
-        self.terms: T = self.read_terms(store.note(TERMS, dict[str, Any]))
+        self._entropy, self._clock, self.closed = entropy, clock, False
+        self.terms: T = self._read_terms(store.note(TERMS, dict[str, Any]))
 
     @classmethod
     @abstractmethod
-    def read_terms(cls, table: object) -> T:
+    def _read_terms(cls, table: object) -> T:
         """Return the terms of this kind from an untrusted table."""
 
     @classmethod
@@ -97,7 +101,7 @@ class Membership(ABC, Generic[T]):
         with store.transaction():
             store.set_fact(INVITATION, found.text().encode())  # the service may have another address now
             if known is None:
-                store.set_fact(TERMS, _terms_bytes(cls.read_terms(found.terms)))
+                store.set_fact(TERMS, _terms_bytes(cls._read_terms(found.terms)))
                 store.set_fact(IDENTITY, store.fact(IDENTITY) or MemberKey.create(entropy).secret)
             elif (known.code, known.service) != (found.code, found.service):
                 store.drop_fact(MEMBER)  # it enrols again
@@ -106,12 +110,12 @@ class Membership(ABC, Generic[T]):
     @classmethod
     def _check_same(cls, store: PrivateStore, known: Invitation | None, given: Invitation) -> None:
         """Refuse an invitation to another run than the folder's."""
-        terms = cls.read_terms(given.terms)
+        terms = cls._read_terms(given.terms)
         if known is None:
             same = store.fact(TERMS) in (None, _terms_bytes(terms))
         else:
             same = (given.service, given.secret) == (known.service, known.secret)
-            same = same and terms == cls.read_terms(known.terms)
+            same = same and terms == cls._read_terms(known.terms)
         sentence = "this folder belongs to a device of another invitation; choose another folder, or leave first"
         require(same, "folder.other-run", sentence, f"{store.folder}")
 
@@ -123,16 +127,11 @@ class Membership(ABC, Generic[T]):
 
     def close(self) -> None:
         """Close the private store and unlock the folder; a second call does nothing."""
-        self._closed = True
+        self.closed = True
         self.store.close()
 
-    @property
-    def closed(self) -> bool:
-        """Return whether the membership was closed, or has ended."""
-        return self._closed
-
     def _check_open(self) -> None:
-        require(not self._closed, "device.closed", "this device was closed, or has left", f"{self.folder}")
+        require(not self.closed, "device.closed", "this device was closed, or has left", f"{self.folder}")
 
     def consent(self, given: bool) -> None:
         """Agree to take part, or withdraw: from then on nothing leaves. Repeating a decision changes nothing.
@@ -150,32 +149,18 @@ class Membership(ABC, Generic[T]):
         require(not given or self.store.fact(LEAVING) is None, "device.leaving", sentence)
         self.store.set_consent(given, self._clock())
 
-    def releases(self) -> list[StoredRelease]:
-        """Return the log of everything that left, in order.
-
-        Raises:
-            BadInput: `device.closed`.
-        """
-        self._check_open()
-        return self.store.releases()
-
     # ------------------------------------------------------------ service
 
-    @property
-    def number(self) -> int | None:
-        """Number by which the service knows this member; None before it enrols."""
-        return self.store.note(MEMBER, int | None)  # type: ignore[no-any-return]
-
-    def service(self, url: str = "") -> ServiceClient:
+    def service(self) -> ServiceClient:
         """Return a client of the service with this member's key and number; a corrected clock offset is stored."""
-        given, offset = self.invitation, self.store.note(OFFSET, float | None)
+        given = self.invitation
         return ServiceClient(
-            url or given.url,
+            given.url,
             given.service,
             given.certificate,
             self.key,
-            self.number,
-            offset=offset or 0.0,
+            self.store.note(MEMBER, int | None),
+            offset=self.store.note(OFFSET, float | None) or 0.0,
             note_offset=lambda seconds: self.store.set_note(OFFSET, seconds),
             clock=self._clock,
         )
@@ -183,22 +168,22 @@ class Membership(ABC, Generic[T]):
     def enrol(self, service: ServiceClient) -> None:
         """Enrol with the member's own key; the confirmed terms must be those that the owner has read."""
         found = service.enrol(self.invitation, self.key)
-        terms = self.read_terms(found.terms)
+        terms = self._read_terms(found.terms)
         sentence = "the service enrols under other terms than those of the invitation; nothing is sent"
-        require(self.is_agreed(terms, found), "terms.changed", sentence)
+        require(self._is_agreed(terms, found), "terms.changed", sentence)
         with self.store.transaction():
             self.store.set_fact(TERMS, _terms_bytes(terms))
             self.store.set_fact(MEMBER, str(found.member).encode())
         self.terms = terms
 
-    def is_agreed(self, terms: T, found: Enrolment) -> bool:
+    def _is_agreed(self, terms: T, found: Enrolment) -> bool:
         """Return whether confirmed terms equal the agreed ones but for the number, which is the enrolled one."""
         table = terms.table()
         return table | {"client": 0} == self.terms.table() | {"client": 0} and table["client"] == found.member
 
     # ------------------------------------------------------------ leaving
 
-    def request_leaving(self) -> bytes:
+    def _request_leaving(self) -> bytes:
         """Withdraw consent and store the signed request to leave; a second call returns the same request."""
         request = self.store.fact(LEAVING)
         if request is None:
@@ -208,7 +193,7 @@ class Membership(ABC, Generic[T]):
                 self.store.set_fact(LEAVING, request)
         return request
 
-    def erase(self, request: bytes) -> Erased:
+    def _erase(self, request: bytes) -> Erased:
         """Erase the folder of a member whose request was confirmed, and close it.
 
         A note precedes the erasure, so that a member killed in between goes on erasing when it is next opened.
@@ -216,7 +201,7 @@ class Membership(ABC, Generic[T]):
         terms, digest = self.terms, leaving_digest(request)
         note = {"run": terms.run, "client": terms.client, "request": digest, "at": self._clock()}
         write_whole(self.folder / LEFT, json.dumps(note | {"erased": None}), durable=True)
-        self._closed = True
+        self.closed = True
         return _note_erased(self.folder, note, self.store.erase())
 
 
@@ -251,18 +236,17 @@ def check_not_left(folder: Path) -> None:
 
 def resume_erasure(folder: Path, note: LeftNote) -> Erased:
     """Complete an interrupted erasure, also where it left only a part of the file."""
-    fields = {name: value for name, value in note.items() if name != "erased"}
     try:
         store = PrivateStore(folder)
     except Damaged:
         doomed = [*files_of(folder), folder / LOCK]
         names = tuple(path.name for path in doomed if path.exists())
-        return _note_erased(folder, fields, Erased(names, wipe(doomed), 0, 0))
-    return _note_erased(folder, fields, store.erase())
+        return _note_erased(folder, note, Erased(names, wipe(doomed), 0, 0))
+    return _note_erased(folder, note, store.erase())
 
 
-def _note_erased(folder: Path, note: dict[str, Any], erased: Erased) -> Erased:
-    write_whole(folder / LEFT, json.dumps(note | {"erased": asdict(erased)}, indent=1), durable=True)
+def _note_erased(folder: Path, note: Mapping[str, object], erased: Erased) -> Erased:
+    write_whole(folder / LEFT, json.dumps({**note, "erased": asdict(erased)}, indent=1), durable=True)
     return erased
 
 
@@ -302,36 +286,3 @@ class Pins:
         met = self._met()
         if not keys.items() <= met.items():
             self.store.set_note(PINS, {name: key.hex() for name, key in sorted((met | dict(keys)).items())})
-
-
-class ClientPins(Pins):
-    """Pins of a device in secure sums, by client number; `clients` is the run's number of clients."""
-
-    clients = 0
-
-    def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Return the claimed identities if none has changed, and pin those that are new."""
-        named = {f"{client}": key for client, key in claims.items()}
-        _require(claims, "secure-sum.no-identities", "the coordinator names no members of the sum")
-        _require(
-            claims.get(mine) == own, "secure-sum.identity", "the coordinator claims another identity for this device"
-        )
-        few = max(claims) < self.clients and 2 * least > len(claims)
-        _require(few, "secure-sum.too-many", "the coordinator names more clients than the run has")
-        apart = len({*claims.values()}) == len(claims)
-        _require(apart, "secure-sum.identity", "the coordinator claims one identity for several clients")
-        changed = self.changed(named)
-        what = (
-            f"clients {', '.join(changed)} have another identity than before: their devices were set up again, or the "
-            "coordinator has put its own keys in their place"
-        )
-        _require(not changed, "secure-sum.identity", what)
-        self.pin(named)
-        return dict(claims)
-
-
-def _require(ok: object, code: str, what: str) -> None:
-    """Refuse a secure sum, and log why."""
-    if not ok:
-        logging.getLogger(__name__).warning("a secure sum was rejected: %s", what)
-        raise BadInput(code, f"{what}; this device refuses")

@@ -19,7 +19,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -29,28 +29,39 @@ from typing import Any
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.kernels.arrays import Doubles, Uint64s
+from quorank.kernels.arrays import Doubles
 from quorank.member.party_keys import SESSION_FACTS, SealedChannels, Secrets
 from quorank.member.party_searches import FolderDesk, PartySearches
-from quorank.member.party_sums import PartySums
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
 from quorank.protocol import frames
 from quorank.protocol.messages import Declined, Refusal
 from quorank.silos.envelopes import Envelope, Kind, Refuse
 from quorank.silos.holdings import Holding
 from quorank.silos.session.agreement import Agreement, Entropy, PartyIdentity, derive
-from quorank.silos.session.records import MEANINGS, Record, SiloMessage, decode_array, enclose, encode, kind_of, tag_of
+from quorank.silos.session.records import (
+    MEANINGS,
+    Record,
+    SiloMessage,
+    SumHead,
+    decode_array,
+    decode_sum,
+    enclose,
+    encode,
+    finite_doubles,
+    kind_of,
+    tag_of,
+)
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
+from quorank.silos.training.lists import Figures, SearchedLists
 from quorank.silos.training.statistics import VECTOR_LENGTH, party_vector
+from quorank.silos.training.sums import SumAnswers, SumRequest, check_agreed
 
 SERVER = "the coordinator"
-TEMPORARY = ("file.busy", "file.unwritable")
-"""Error codes after which the same message is handled later."""
-NEW, GREETED, COUNTED, FINISHED = range(4)
-"""Progress of a party: nothing sent, hello sent, statistics sent, ranker stored."""
+TEMPORARY = ("file.busy", "file.unwritable")  # error codes after which the same message is handled later
+NEW, GREETED, COUNTED, FINISHED = range(4)  # nothing sent, hello sent, statistics sent, ranker stored
 PROGRESS = ("starting", "agreeing on keys", "training", "has the ranker")
-_LOADED = ("_secrets", "agreement", "_channels", "training", "searches")
+_LOADED = ("_secrets", "agreement", "_channels", "lists", "sums", "searches")
 
 
 class SiloParty:
@@ -257,10 +268,15 @@ class SiloParty:
         return SealedChannels(self._store, self.name, self.agreement.keys)
 
     @cached_property
-    def training(self) -> PartySums:
-        """This party's side of the training."""
-        lists = self.terms.setting.lists(self.holding, self._secrets.draws, self._number)
-        return PartySums(self.terms, self._number, lists, self._masks)
+    def lists(self) -> tuple[SearchedLists, SearchedLists]:
+        """This party's lists of the training and of the test."""
+        return self.terms.setting.lists(self.holding, self._secrets.draws, self._number)
+
+    @cached_property
+    def sums(self) -> SumAnswers:
+        """Function from a request to this party's part of a sum of the training."""
+        setting = self.terms.setting
+        return setting.training.answers(self.lists[0], setting.searched.prior_direction())
 
     @cached_property
     def searches(self) -> PartySearches:
@@ -337,13 +353,33 @@ class SiloParty:
             self._send(encode(Record.STATISTICS, total.astype("<u4")))
             self._store.set_note("place", COUNTED)
 
-    def _masks(self, number: int, others: Sequence[int], length: int) -> Uint64s:
-        """Return the sum of this party's masks with some others in a sum of the training."""
-        total, occasion = np.zeros(length, dtype=np.uint64), Occasion(self.terms.digest, number)
-        for other in others:
-            key = derive(self.agreement.keys.pairs[self.terms.parties[other]], "training masks")
-            total += wide_pair_mask(occasion, key, self._number, other, length)
-        return total
+    def _send_part(self, record: bytes) -> None:
+        """Send the masked part of a requested sum.
+
+        A party takes part in each sum once: only a later sum than the last one, or the same one among fewer parties, is
+        answered. A sum without this party or over fewer than two would show one party's part.
+        """
+        self._check_training("the coordinator requests a sum outside the training")
+        head, raw = decode_sum(record)
+        parties, number = self.terms.parties, self._number
+        hidden = number in head.among and len(head.among) > 1 and head.among[-1] < len(parties)
+        said = "the coordinator requests a sum that would show one party's own part"
+        require(hidden, "silo-message.not-agreed", said)
+        check_agreed(head.number < self.terms.setting.training.most_sums(len(parties)))
+        left = len(parties) - len(head.among)
+        place = [head.number, left]
+        is_new = place > self._store.note("last sum", default=[])
+        require(is_new, "silo-message.turn", "the coordinator requests a sum that is complete")
+        total = self.sums(SumRequest(head.judging, head.asked, finite_doubles(raw)))
+        # each sum has its own masks: the difference of two parts under the same ones would be that of their contents
+        occasion = Occasion(self.terms.digest, 1 + (2 * head.number + head.judging) * len(parties) + left)
+        for other in head.among:
+            if other != number:
+                key = derive(self.agreement.keys.pairs[parties[other]], "training masks")
+                total = total + wide_pair_mask(occasion, key, number, other, len(total))
+        self._store.set_note("last sum", place)
+        head = SumHead(head.number, head.among, head.judging)
+        self._send(encode(Record.PART, total.astype("<u8"), head=head))
 
     # ------------------------------------------------------------ received records
 
@@ -354,12 +390,8 @@ class SiloParty:
         elif kind is Record.TOTAL:
             self._keep_statistics(record)
         elif kind is Record.ASK_SUM:
-            self._check_training("the coordinator requests a sum outside the training")
-            part, last = self.training.part(record, self._store.note("last sum", default=[]))
-            self._store.set_note("last sum", last)
-            self._send(part)
+            self._send_part(record)
         elif kind is Record.RANKER:
-            self._check_training("the coordinator distributes a ranker outside the training")
             self._finish(record)
         else:
             raise BadInput("silo-message.kind", "the coordinator sent a record of a party")
@@ -408,9 +440,18 @@ class SiloParty:
             logging.getLogger(__name__).warning("a message of a search was dropped: %s", error.code)
 
     def _finish(self, record: bytes) -> None:
-        theta = self.training.ranker(record)
+        """Store the final ranker, and its metrics on this party's test lists, which stay with the party."""
+        self._check_training("the coordinator distributes a ranker outside the training")
+        ranker, w0 = self.terms.setting.training.ranker_part, self.terms.setting.searched.prior_direction()
+        theta = finite_doubles(decode_array(record, 8 * ranker.size(len(w0))))
+        ranker.check_size(theta, len(w0))
+        test, figures = self.lists[1], Figures()
+        if test.n_lists:
+            (figures,) = test.figures([theta], ranker)
+            prior, search = test.figures([w0, np.zeros(len(w0))])
+            figures |= {"prior": prior["ndcg@10"], "bm25": search["ndcg@10"]}
         self._store.set_fact("ranker", theta.astype("<f8").tobytes())
-        self._store.set_note("figures", self.training.figures(theta))
+        self._store.set_note("figures", figures | {"test_lists": test.n_lists})
         self._send(encode(Record.KEPT))
         self._store.set_note("place", FINISHED)
         if self.terms.search is None:  # searches continue in the same session

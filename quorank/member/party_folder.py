@@ -30,8 +30,7 @@ from quorank.silos.session.terms import SiloTerms, read_identities
 from quorank.text import read_collection
 from quorank.text.embeddings import open_embedder
 
-SOURCE, STATE = "source", "state"
-"""Facts: source of the documents, and the party's state when its process last stored it."""
+SOURCE, STATE = "source", "state"  # facts: source of the documents, and the last stored state of the party
 SESSION, RANKER, SEARCHES, LOCK = "session", "ranker.json", "searches", "lock"
 REHEARSAL_SEED = 1
 
@@ -90,7 +89,7 @@ class PartyFolder(Membership[SiloTerms]):
     kind: ClassVar[MemberKind] = "party"
 
     @classmethod
-    def read_terms(cls, table: object) -> SiloTerms:
+    def _read_terms(cls, table: object) -> SiloTerms:
         return SiloTerms.read(table)
 
     @classmethod
@@ -191,7 +190,7 @@ class PartyFolder(Membership[SiloTerms]):
         if service.member is None:
             super().enrol(service)
 
-    def is_agreed(self, terms: SiloTerms, found: Enrolment) -> bool:
+    def _is_agreed(self, terms: SiloTerms, found: Enrolment) -> bool:
         name = self.invitation.name
         return terms == self.terms and (found.name, found.member) == (name, terms.number(name))
 

@@ -6,9 +6,9 @@ In a rehearsal all secrets follow from the seed, as in one process, and nothing 
 
 from __future__ import annotations
 
+from quorank.silos.count_sketch import Hashing, seeded_secret
 from quorank.silos.discrete_laplace import SystemStream
 from quorank.silos.envelopes import KEY, Envelope, Kind
-from quorank.silos.hashing import Hashing, seeded_secret
 from quorank.silos.search.owner import search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import FIELD, SearchTerms
 from quorank.silos.session.agreement import AgreedKeys, Entropy, SealedChannel, derive

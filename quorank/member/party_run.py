@@ -15,16 +15,11 @@ from quorank.protocol.http_client import PollingInterval, ServiceClient, Service
 from quorank.protocol.messages import Declined
 from quorank.silos.session.records import MOST_MESSAGE
 
-LOOK_SECONDS = 0.25
-"""Interval at which a waiting party checks whether to stop, seconds."""
-SHORTEST = 0.02
-"""Shortest polling interval, seconds."""
-TASK_SECONDS = 2.0
-"""Interval at which an idle party checks whether the session is over, seconds."""
-LONGER, LONGEST = 1.15, 40.0
-"""Growth of the polling interval while the mailbox is empty, and its limit, as multiples of the service's interval."""
-QUIET_SECONDS = 180.0
-"""Time without contact after which a party with the ranker regards the session as over, seconds."""
+LOOK_SECONDS = 0.25  # interval at which a waiting party checks whether to stop, seconds
+SHORTEST = 0.02  # shortest polling interval, seconds
+TASK_SECONDS = 2.0  # interval at which an idle party checks whether the session is over, seconds
+LONGER, LONGEST = 1.15, 40.0  # growth and limit of the polling interval of an empty mailbox, in the service's intervals
+QUIET_SECONDS = 180.0  # time without contact after which a party with the ranker regards the session as over, seconds
 
 
 def take_part(

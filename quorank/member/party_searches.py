@@ -40,8 +40,7 @@ from quorank.silos.session.agreement import AgreedKeys
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.training.statistics import SharedStatistics, read_total
 
-MOST_WAITING = 64
-"""Limit on the searches that are read at once."""
+MOST_WAITING = 64  # limit on the searches that are read at once
 
 
 @dataclass(frozen=True)
@@ -100,12 +99,9 @@ class FolderDesk:
             (self.folder / file).unlink(missing_ok=True)
 
 
-LEDGER, NUMBERS = "search.sqlite", "numbers.json"
-"""Ledger of entries told to others, and the numbers of documents in searches; both private to the owner."""
-MOST_SEARCHES = 64
-"""Limit on the pending searches of a party."""
-Seal = Callable[[str, Kind, bytes], int]
-"""Function that seals and sends a body to another party, and returns the number of its envelope."""
+LEDGER, NUMBERS = "search.sqlite", "numbers.json"  # private files: entries told to others, and numbers of documents
+MOST_SEARCHES = 64  # limit on the pending searches of a party
+Seal = Callable[[str, Kind, bytes], int]  # seals and sends a body to another party; returns the envelope's number
 
 
 class PartySearches:

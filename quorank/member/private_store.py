@@ -28,10 +28,8 @@ from quorank.learning import Shown
 
 FILE, LOCK = "device.sqlite", "device.lock"
 BUSY = "another process runs this device; stop it first, or give each device its own folder"
-REPLIES = 8
-"""Number of newest releases whose bytes are kept to be sent again."""
-SHORTEST = 16
-"""Minimum bytes of a trace that an erasure looks for; shorter ones occur by chance."""
+REPLIES = 8  # number of newest releases whose bytes are kept to be sent again
+SHORTEST = 16  # minimum bytes of a trace that an erasure looks for; shorter ones occur by chance
 
 _SIZES = struct.Struct("<IIId")  # lengths of scores, weights and packed parameters; probability mass left by the list
 _RELEASE = "run, round, at, interactions, bytes, privacy, reply, task"  # columns, in the order of `StoredRelease`

@@ -21,11 +21,10 @@ from quorank.protocol.http_client import LONGEST_NEXT, PollingInterval, ServiceC
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.messages import leaving_receipt
 
-POLLING = "polling"
-"""Fact: when the service is to be asked next."""
+POLLING = "polling"  # fact: when the service is to be asked next
 HOUR = 3600.0
-SHORTEST_PAUSE, LONGEST_PAUSE, LEAVING_PAUSE = 15.0, HOUR, 60.0
-"""Seconds between retries, which double from the shortest to the longest, and while a leaving is not confirmed."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 15.0, HOUR  # seconds between retries, which double from the shortest to the longest
+LEAVING_PAUSE = 60.0  # seconds between requests while leaving is not confirmed
 FINAL = (
     "request.revoked", "request.left", "invitation.unknown", "invitation.used", "terms.changed", "request.protocol",
 )  # fmt: skip
@@ -128,9 +127,9 @@ class SyncedMembership(Membership[T]):
         """
         self._check_open()
         with self._syncing:
-            request = self.request_leaving()
+            request = self._request_leaving()
             if self.store.fact(MEMBER) is None:
-                return SyncReport("left", 0.0, erased=self.erase(request))
+                return SyncReport("left", 0.0, erased=self._erase(request))
         return self.sync(force=True)
 
     def _connect(self, request: bytes | None) -> SyncReport:
@@ -138,7 +137,7 @@ class SyncedMembership(Membership[T]):
         try:
             if service.member is None:
                 self.enrol(service)
-            return self._exchange(service) if request is None else self._request_leaving(service, request)
+            return self._exchange(service) if request is None else self._confirm_leaving(service, request)
         except BadInput as error:
             if error.code.startswith(_LOCAL):
                 raise
@@ -146,7 +145,7 @@ class SyncedMembership(Membership[T]):
         finally:
             service.close()
 
-    def _request_leaving(self, service: ServiceClient, request: bytes) -> SyncReport:
+    def _confirm_leaving(self, service: ServiceClient, request: bytes) -> SyncReport:
         if self.store.fact(HEARD) is None:
             try:
                 service.leave(request)
@@ -160,7 +159,7 @@ class SyncedMembership(Membership[T]):
             return SyncReport("leaving", LEAVING_PAUSE, "leaving.heard", sentence)
         sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
         require(found.receipt == leaving_receipt(request).decode(), "leaving.not-confirmed", sentence)
-        return SyncReport("left", 0.0, erased=self.erase(request))
+        return SyncReport("left", 0.0, erased=self._erase(request))
 
     def _failed(self, error: BadInput) -> SyncReport:
         if error.code == "request.unknown-member":  # the service was restored from before this device came: enrol again

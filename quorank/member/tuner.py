@@ -83,7 +83,7 @@ class Tuner(SyncedMembership[TuningTerms]):
         return cls._opened(folder, invitation, heuristic=heuristic, **options)
 
     @classmethod
-    def read_terms(cls, table: object) -> TuningTerms:
+    def _read_terms(cls, table: object) -> TuningTerms:
         return TuningTerms.read(table)
 
     # ------------------------------------------------------------ calls of an application

@@ -4,6 +4,7 @@
 `audit` tries to refute it, and `streams` draws the random numbers.
 """
 
+from quorank.privacy.accounting import Setting
 from quorank.privacy.mechanisms import PRIVACIES
 from quorank.privacy.mechanisms.gaussian import ClippedGaussian
 from quorank.privacy.mechanisms.integer_sums import SecureSum
@@ -11,7 +12,6 @@ from quorank.privacy.mechanisms.mechanism import Mechanism, NoPrivacy, Plain, Pr
 from quorank.privacy.mechanisms.published import PublishedLaplace
 from quorank.privacy.mechanisms.randomised_response import RandomisedResponse
 from quorank.privacy.mechanisms.signs import Signs
-from quorank.privacy.setting import Setting
 
 __all__ = [
     "PRIVACIES", "ClippedGaussian", "Mechanism", "NoPrivacy", "Plain", "Privacy", "PublishedLaplace", "RandomisedResponse",

@@ -27,9 +27,9 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.privacy import accounting
+from quorank.privacy.accounting import Setting
 from quorank.privacy.mechanisms.discrete_gaussian import IntegerNoise, epsilon_slack, gaussian_delta
 from quorank.privacy.mechanisms.skellam import ORDERS
-from quorank.privacy.setting import Setting
 
 NOTHING_COUNTS = "one client's updates count as zero, in all of them"
 """Neighbouring relation that every other one implies."""

@@ -19,10 +19,10 @@ from quorank.errors import BadInput, require
 from quorank.files.codec import Range
 from quorank.files.documents import read_json
 from quorank.kernels.arrays import Doubles
+from quorank.privacy.accounting import Setting
 from quorank.privacy.composition import NOTHING_COUNTS, Loss, compose, total_loss
 from quorank.privacy.mechanisms import PRIVACIES
 from quorank.privacy.mechanisms.mechanism import Mechanism, Privacy
-from quorank.privacy.setting import Setting
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.files.documents import parse_json
-from quorank.privacy.setting import Turns
+from quorank.privacy.accounting import Turns
 from quorank.protocol.keys import MemberKey, is_signed
 
 # ---------------------------------------------------------------- published tasks

@@ -1,10 +1,14 @@
-"""Comparison of settings: means over their runs, and differences from the first setting with significance tests."""
+"""Comparison of settings, as a table and as an HTML page.
+
+Means are over the runs of a setting, differences are from the first setting, with significance tests.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +16,20 @@ import numpy as np
 from quorank.errors import require
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.run_directory import Run
-from quorank.files.atomic import sha256
+from quorank.files.atomic import sha256, write_whole
 from quorank.kernels.arrays import Doubles
-from quorank.metrics.significance import Difference, Repetition, corrected, mark, repeated_t
-from quorank.reports import statement
+from quorank.metrics.significance import Difference, corrected, mark, repeated_t
+from quorank.reports.page import render
+from quorank.reports.panels import PALETTE
+from quorank.reports.report import (
+    NO_PRIVACY,
+    curves_of,
+    describe_no_relevant,
+    describe_privacy,
+    describe_run,
+    kind_of,
+    run_name,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group as Renderable
@@ -36,13 +50,9 @@ class RunGroup:
     differs: Mapping[str, Any]  # the keys in which the settings at hand differ, with this one's values
     runs: tuple[Run, ...]
 
-    def figures(self, section: str, name: str) -> Doubles:
-        """Return (runs,) one number of every run's summary."""
+    def metric(self, section: str, name: str) -> Doubles:
+        """Return (runs,) one metric of every run's summary."""
         return np.array([run.figure(section, name) for run in self.runs])
-
-    def repeated(self, section: str, name: str) -> list[tuple[Repetition, float]]:
-        """Return the same numbers, each with its run's seed and fold."""
-        return [(run.repetition, run.figure(section, name)) for run in self.runs]
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
@@ -59,12 +69,11 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     differs = {identity: {k: flat[k] for k in varying if k in flat} for identity, flat in settings.items()}
     labels = {identity: ", ".join(f"{k}={_text(v)}" for k, v in table.items()) for identity, table in differs.items()}
     if len(members) == 1:
-        identity, repetitions = next(iter(members.items()))
-        run = repetitions[0]
-        label = f"{statement.kind(run.setting('learner'), '?')} on {run.setting('data.source', '?')}"
-        return [RunGroup(label, {}, tuple(repetitions))]
+        run = runs[0]
+        label = f"{kind_of(run.setting('learner'), '?')} on {run.setting('data.source', '?')}"
+        return [RunGroup(label, {}, tuple(runs))]
     return [
-        # A setting that lacks every differing key is named by what it lacks.
+        # a setting that lacks every differing key is named by the missing keys
         RunGroup(labels[i] or ", ".join(f"no {key}" for key in varying), differs[i], tuple(repetitions))
         for i, repetitions in members.items()
     ]
@@ -75,7 +84,7 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple) and len(value) > LONGEST_LIST:
         return f"{len(value)} values ({sha256(repr(value).encode())[:6]})"
-    # As many digits as tell two values apart, and 1.0 is the same setting as 1.
+    # enough digits to distinguish two values, and 1.0 is the same setting as 1
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -132,7 +141,7 @@ class CompareTable:
     def notes(self) -> list[str]:
         """Return the conventions behind the numbers."""
         runs = [run for row in self.rows for run in row.group.runs]
-        conventions = list(dict.fromkeys(statement.no_relevant(run) for run in runs))
+        conventions = list(dict.fromkeys(describe_no_relevant(run) for run in runs))
         convention = conventions[0] if len(conventions) == 1 else "settings differ in how queries count"
         repeated = any(len(row.group.runs) > 1 for row in self.rows)
         spread_note = " ± is one standard deviation over runs." if repeated else ""
@@ -153,7 +162,7 @@ class CompareTable:
             )
         if self.same_privacy:
             privacy = privacy_of(self.rows[0].group)[0]
-            notes.append(privacy if privacy == statement.NO_PRIVACY else f"Privacy of all settings: {privacy}")
+            notes.append(privacy if privacy == NO_PRIVACY else f"Privacy of all settings: {privacy}")
         return notes
 
     @property
@@ -206,7 +215,9 @@ def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     require(len(groups) > 0, "run.missing", "nothing to compare: expected at least one run")
     measures, by_measure = measures_of(groups), []
     for measure in measures:
-        first, *others = (group.repeated(measure.section, measure.key) for group in groups)
+        first, *others = (
+            [(run.repetition, run.figure(measure.section, measure.key)) for run in group.runs] for group in groups
+        )
         by_measure.append(corrected([repeated_t(values, first) for values in others]))
     against = [(), *zip(*by_measure, strict=True)]
     spreads = [tuple(spread(group, measure) for measure in measures) for group in groups]
@@ -222,7 +233,7 @@ def measures_of(groups: Sequence[RunGroup]) -> tuple[Measure, ...]:
 
 def spread(group: RunGroup, measure: Measure) -> Spread:
     """Compute mean and standard deviation (n − 1) of one metric over a setting's runs."""
-    values = group.figures(measure.section, measure.key)
+    values = group.metric(measure.section, measure.key)
     values = values[np.isfinite(values)]
     mean = float(values.mean()) if len(values) else None
     return Spread(mean, float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
@@ -269,7 +280,7 @@ def tested_units(differences: Sequence[Difference]) -> str:
 
 def privacy_of(group: RunGroup) -> list[str]:
     """Return the privacy statements of a setting's runs, each once."""
-    return list(dict.fromkeys(statement.privacy(run.summary.get("privacy")) for run in group.runs))
+    return list(dict.fromkeys(describe_privacy(run.summary.get("privacy")) for run in group.runs))
 
 
 def _table(first: Sequence[str], measures: Sequence[Measure], rows: Sequence[Sequence[str]]) -> Table:
@@ -306,3 +317,51 @@ def _row_dict(row: Row, measures: Sequence[Measure]) -> dict[str, Any]:
         "privacy": privacy_of(row.group),
         "against_first": against or None,
     }
+
+
+def comparison_page(groups: Sequence[RunGroup]) -> str:
+    """Return the report of several settings as HTML."""
+    table = compare_table(groups)
+    runs = [run for group in groups for run in group.runs]
+    heading = f"{len(groups)} setting{'s'[: len(groups) > 1]}, {len(runs)} run{'s'[: len(runs) > 1]}"
+    rows = [
+        {
+            "name": row.name,
+            "line": _underline(number),
+            "label": row.group.label,
+            # the notes below the tables say what holds for all settings
+            "privacy": "" if table.same_privacy else " ".join(privacy_of(row.group)),
+        }
+        for number, row in enumerate(table.rows)
+    ]
+    return render(
+        "comparison.html",
+        title=f"{heading} · Quorank comparison",
+        eyebrow="Quorank comparison",
+        heading=heading,
+        lead=describe_run(runs[0]),
+        rows=rows,
+        metrics=[measure.name for measure in table.measures],
+        means=table.mean_rows(),
+        differences=table.difference_rows(),
+        notes=table.notes(),
+        **curves_of([group.runs for group in groups], [row.name for row in table.rows]),
+        runs=[(row.name, _list_runs(row.group)) for row in table.rows],
+        version=", ".join(dict.fromkeys(str(run.summary["version"]) for run in runs)),
+    )
+
+
+def write_comparison(groups: Sequence[RunGroup], path: Path | str) -> Path:
+    """Write the report of several settings side by side; return its path."""
+    return write_whole(path, comparison_page(groups).encode())
+
+
+def _list_runs(group: RunGroup) -> str:
+    folds = ("" if (fold := run.setting("data.fold")) is None else f", fold {fold}" for run in group.runs)
+    return ", ".join(f"{run_name(run)} (seed {run.seed}{fold})" for run, fold in zip(group.runs, folds, strict=True))
+
+
+def _underline(number: int) -> str:
+    """Return the number-th curve's dashes and colour in CSS."""
+    dashes = ("solid", "dashed", "dotted")[number // len(PALETTE) % 3]
+    return f"{dashes} var(--curve-{number % len(PALETTE) + 1})"

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from quorank.errors import require
 from quorank.experiments.run_directory import OFFLINE_MAXRR, OFFLINE_NDCG, ONLINE_MAXRR, ONLINE_NDCG, Run
 from quorank.kernels.arrays import Booleans, Doubles, Integers
-from quorank.reports.comparison import RunGroup
 
 # Okabe & Ito's colour-blind-safe hues, darkened where they are too pale to read on white; yellow is left out.
 PALETTE = ("#0072b2", "#d55e00", "#00855f", "#a8508a", "#b07800", "#2f7fb8", "#5b6470")
@@ -161,20 +160,16 @@ def aligned(runs: Sequence[Run], column: str) -> tuple[Doubles, Doubles]:
 
 
 def panels_of(
-    groups: Sequence[RunGroup], names: Sequence[str], columns: Sequence[str] = (OFFLINE_NDCG, ONLINE_NDCG)
+    groups: Sequence[Sequence[Run]], names: Sequence[str], columns: Sequence[str] = (OFFLINE_NDCG, ONLINE_NDCG)
 ) -> list[Panel]:
-    """Return a panel per column that any run has, with a named curve per setting."""
+    """Return a panel per column that any run has, with a named curve per group of repeated runs."""
     panels = []
     for column in columns:
-        curves, blocks = [], set()
-        for group, name in zip(groups, names, strict=True):
-            curve = Curve(name, *aligned(group.runs, column))
-            if column in OF_ONE_ROUND:
-                curve, block = block_means(curve)
-                blocks.add(block)
-            curves.append(curve)
+        curves, longest = [Curve(name, *aligned(runs, column)) for runs, name in zip(groups, names, strict=True)], 1
+        if column in OF_ONE_ROUND:
+            curves, blocks = map(list, zip(*map(block_means, curves), strict=True))
+            longest = max(blocks)
         if any(len(curve.x) for curve in curves):
-            longest = max(blocks, default=1)
             note = f"mean of {longest} rounds" if longest > 1 else ""
             title = TITLES.get(column) or f"Offline nDCG@{column.partition('@')[2]}"
             panels.append(Panel(title, "interactions", note, tuple(curves), "curves"))

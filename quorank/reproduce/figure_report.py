@@ -12,9 +12,9 @@ import numpy as np
 from quorank.experiments.progress import DISCOUNT
 from quorank.experiments.run_directory import ONLINE_DISCOUNTED, ONLINE_MAXRR
 from quorank.metrics.significance import Difference
-from quorank.reports import statement
 from quorank.reports.comparison import p_text, tested_units
 from quorank.reports.panels import Curve, Panel, paired_differences, thin
+from quorank.reports.report import describe_no_relevant, describe_privacy, describe_run, privacy_fields
 from quorank.reproduce.figure import Figure
 from quorank.reproduce.report import FigureReport, ReportTable
 from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
@@ -41,7 +41,7 @@ def figure_report(results: Results) -> FigureReport:
     settings = [("runs of each setting", f"{results.repetitions}{asked}")]
     for panels in panel_rows(results)[:: len(figure.header.measures)]:
         for entry in panels[0].variants:
-            settings.append((f"{panels[0].collection}, {entry.label}", statement.what_was_run(entry.runs[0])))
+            settings.append((f"{panels[0].collection}, {entry.label}", describe_run(entry.runs[0])))
     ends = [
         f"{panel.collection} {figure.column_label(panel.column)} {entry.label} {entry.mean:.3f}"
         for panel in results.panels
@@ -174,9 +174,9 @@ def _privacy_rows(results: Results) -> list[list[str]]:
     for panels in panel_rows(results)[:: len(results.figure.header.measures)]:
         for entry in panels[0].variants:
             if entry.privacy is not None:
-                fields = statement.privacy_fields(entry.privacy)
+                fields = privacy_fields(entry.privacy)
                 single = [f"{value}." for key, value in fields if key.startswith("epsilon")]
-                words = " ".join([statement.privacy(entry.privacy), *single])
+                words = " ".join([describe_privacy(entry.privacy), *single])
                 rows.append([f"{panels[0].collection}, {entry.label}", words])
     return rows
 
@@ -198,7 +198,7 @@ def _notes(results: Results) -> list[str]:
     warnings = [e.privacy["warning"] for e in variants if e.privacy and "warning" in e.privacy][:1]
     papers = " and ".join(dict.fromkeys(table.where for table in figure.published))
     notes = {
-        f"Offline: the last ranker on the test queries; {statement.no_relevant(variants[0].runs[0])}.": any(
+        f"Offline: the last ranker on the test queries; {describe_no_relevant(variants[0].runs[0])}.": any(
             measure.startswith("offline") for measure in measures
         ),
         "Online: lists and clicks of the last tenth of the run.": any(

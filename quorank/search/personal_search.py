@@ -1,9 +1,8 @@
 """Search of a person's own documents: the interface for pages and the command line.
 
-`find` returns a list, `choose` learns from an opened result, `why` explains the position of each result. Choices stay
-in the folder; the shared ranker comes from a federation that the person may join (`taking_part`), and the personal
-part is added on this machine. The same query twice, without a choice or a changed document in between, returns the
-same list.
+`find` returns a list with the explanation of each position, `choose` learns from an opened result. Choices stay in the
+folder; the shared ranker comes from a federation that the person may join (`taking_part`), and the personal part is
+added on this machine. The same query twice, without a choice or a changed document in between, returns the same list.
 """
 
 from __future__ import annotations
@@ -47,26 +46,6 @@ FIT = PersonalFit()
 Order = Literal["relevance", "date"]
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """Result of a search."""
-
-    document: int
-    path: str
-    title: str
-    name: str
-    source: str  # kind of its source
-    band: str
-    score: float
-    modified: float  # Unix seconds
-    snippet: tuple[SnippetPiece, ...]
-
-    def table(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        found = {"path": self.path, "title": self.title or self.name, "source": self.source, "band": self.band}
-        return found | {"score": round(self.score, 6)}
-
-
 class FeatureShare(NamedTuple):
     """Contribution of one feature to the score of a result: value times weight."""
 
@@ -77,20 +56,30 @@ class FeatureShare(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Explanation of the position of a result."""
+class SearchResult:
+    """Result of a search, with the explanation of its position."""
 
-    result: SearchResult
+    document: int
+    path: str
+    title: str
+    name: str
+    source: str  # kind of its source
+    band: str
+    score: float
+    modified: float  # Unix seconds
+    snippet: tuple[SnippetPiece, ...]
     habit: str  # a sentence if it comes first by habit, else empty
     shares: tuple[FeatureShare, ...]  # largest first
 
     def table(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        parts = [
-            {name: round(value, 6) if isinstance(value, float) else value for name, value in one._asdict().items()}
-            for one in self.shares
-        ]
-        return self.result.table() | {"habit": self.habit, "features": parts}
+        """Return the fields for JSON, without the explanation."""
+        found = {"path": self.path, "title": self.title or self.name, "source": self.source, "band": self.band}
+        return found | {"score": round(self.score, 6)}
+
+    def explained_table(self) -> dict[str, Any]:
+        """Return the fields for JSON, with the explanation."""
+        rounded = [FeatureShare(one.feature, *(round(number, 6) for number in one[1:])) for one in self.shares]
+        return self.table() | {"habit": self.habit, "features": [one._asdict() for one in rounded]}
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,6 @@ class ResultPage:
     found: int  # documents in any band
     near: tuple[str, ...]  # words of names that replaced a mistyped one
     seconds: float
-    reasons: tuple[Reason, ...] = ()  # of the results, if requested
 
     def table(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -209,7 +197,6 @@ class PersonalSearch:
         order: Order = "relevance",
         first: int = 0,
         within: str = "",
-        reasons: bool = False,
     ) -> ResultPage:
         """Return a page of results.
 
@@ -220,34 +207,39 @@ class PersonalSearch:
             order: By score or by date.
             first: Number of results to skip.
             within: Operators that restrict the list (`source:mail since:7d`); they are not learned from.
-            reasons: Explain the position of each result.
         """
         began, now = time.perf_counter(), time.time()
         query = parse_query(f"{within} {text}" if within else text, typing=typing, now=now)
         with self._mutex, self.index.reading():
             found = self.index.find(query, CANDIDATES)
-            features = search_features(found, self.history.past(text), len(query.clauses), now)
-            by_score, scores = rank_candidates(found, features, self.parameters)
+            past, theta, documents = self.history.past(text), self.parameters, documents_of(found)
+            features = search_features(found, past, len(query.clauses), now)
+            by_score, scores = rank_candidates(found, features, theta)
+            usual = habits(features)
             ordered = by_score if order == "relevance" else np.lexsort((found.ids, -found.modified))
             rows = ordered[first : first + limit].tolist()
-            results = tuple(
-                SearchResult(
-                    int(found.ids[row]),
-                    found.paths[row],
-                    found.titles[row],
-                    found.names[row],
-                    found.kinds[row],
-                    BAND_NAMES[found.bands[row]],
-                    float(scores[row]),
-                    float(found.modified[row]),
-                    self.index.snippet(int(found.ids[row]), query),
+
+            def result(row: int) -> SearchResult:
+                columns = SEARCH_FEATURES, features[row].tolist(), theta.tolist(), (features[row] * theta).tolist()
+                shares = [FeatureShare(*one) for one in zip(*columns, strict=True) if one[3] != 0.0]
+                times = past.here.get(documents[row], 0)
+                return SearchResult(
+                    document=int(found.ids[row]),
+                    path=found.paths[row],
+                    title=found.titles[row],
+                    name=found.names[row],
+                    source=found.kinds[row],
+                    band=BAND_NAMES[found.bands[row]],
+                    score=float(scores[row]),
+                    modified=float(found.modified[row]),
+                    snippet=self.index.snippet(int(found.ids[row]), query),
+                    habit=f"chosen {times} of the last {past.total} times for this query" if usual[row] else "",
+                    shares=tuple(sorted(shares, key=lambda one: -abs(one.share))),
                 )
-                for row in rows
-            )
-            by_rank = order == "relevance" and first == 0
-            token = self._remember(text, found, features, rows, by_rank)
-            explained = self._explain(text, found, features, rows, results) if reasons else ()
-        return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began, explained)
+
+            results = tuple(map(result, rows))
+            token = self._remember(text, found, features, rows, order == "relevance" and first == 0)
+        return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began)
 
     def _remember(
         self, text: str, found: SearchCandidates, features: Doubles, rows: Sequence[int], by_score: bool
@@ -285,28 +277,6 @@ class PersonalSearch:
             name = self.history.add(time.time(), shown.query, shown.documents[at], one)
             self.membership.record(one, name)
         return path
-
-    def why(self, text: str, *, limit: int = PAGE) -> tuple[Reason, ...]:
-        """Explain the position of each result of a search."""
-        return self.find(text, limit=limit, reasons=True).reasons
-
-    def _explain(
-        self,
-        text: str,
-        found: SearchCandidates,
-        features: Doubles,
-        rows: Sequence[int],
-        results: Sequence[SearchResult],
-    ) -> tuple[Reason, ...]:
-        theta, past = self.parameters, self.history.past(text)
-        usual, documents, reasons = habits(features), documents_of(found), []
-        for row, result in zip(rows, results, strict=True):
-            columns = SEARCH_FEATURES, features[row].tolist(), theta.tolist(), (features[row] * theta).tolist()
-            shares = [FeatureShare(*one) for one in zip(*columns, strict=True) if one[3] != 0.0]
-            number = past.here.get(documents[row], 0)
-            habit = f"chosen {number} of the last {past.total} times for this query" if usual[row] else ""
-            reasons.append(Reason(result, habit, tuple(sorted(shares, key=lambda one: -abs(one.share)))))
-        return tuple(reasons)
 
     # forgetting
 

@@ -47,8 +47,7 @@ FAMILIES: dict[str, Family[Any]] = {
     "optimiser": OPTIMISERS, "closing": CLOSINGS, "release": RELEASES, "guard": GUARDS,
 }  # fmt: skip
 
-RELATIVE_MARGIN = 0.2
-"""δ of the relative loss: a share of the spread of a list's scores."""
+RELATIVE_MARGIN = 0.2  # δ of the relative loss: a share of the spread of a list's scores
 NO_EVIDENCE = Evidence()
 
 

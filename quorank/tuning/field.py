@@ -38,10 +38,8 @@ from quorank.tuning.searches import count_searches
 from quorank.tuning.studies.analysis import LEAST_CLIENTS, PrivateMeans
 from quorank.tuning.studies.study import Study
 
-EXTRA_VALUES = 4
-"""Values of an update besides one for each weight: the loss, and three shares of a first place."""
-MOST_SEARCHES = 1_000_000
-"""Maximum number of searches that one device may report for a version."""
+EXTRA_VALUES = 4  # values of an update besides one for each weight: the loss, and three shares of a first place
+MOST_SEARCHES = 1_000_000  # maximum number of searches that one device may report for a version
 TRIAL, REFERENCE, ASKED = "trial", "reference", "asked"
 """Names in a task of the weights on trial, the reference, and the flag that asks for the study's metrics."""
 
@@ -269,8 +267,7 @@ def updates_of(tuning: FieldTuning, replies: Mapping[int, Reply]) -> Updates:
     return Updates(rows[:, :size], rows[:, size], rows[:, size + 1 :])
 
 
-LONGEST_RELEASE = 1e9
-"""Upper bound on the L2 norm of an update, above the slopes of any score."""
+LONGEST_RELEASE = 1e9  # upper bound on the L2 norm of an update, above the slopes of any score
 DAY = 86_400.0
 
 

@@ -34,7 +34,7 @@ RESULTS = ("run.toml", "ranker.json", "history.parquet", "ledger.json")
 SLOWLY = """\
 import time
 from quorank.cli import display, main
-from quorank.experiments.update_rounds import UpdateRounds
+from quorank.experiments.workload import UpdateRounds
 
 play = UpdateRounds.play
 

@@ -16,9 +16,9 @@ from quorank.engines.driver import Driver
 from quorank.engines.engine import SharedNodes, Stopped
 from quorank.errors import BadInput, Interrupted
 from quorank.experiments.experiment import Experiment
+from quorank.experiments.network import check_network, clients_of
 from quorank.experiments.progress import load_checkpoint
 from quorank.experiments.runner import Runner, run_experiment
-from quorank.experiments.update_rounds import check_network, clients_of
 from quorank.protocol.transport import FAILED, Failure
 from quorank.reports.report import report_page
 

@@ -29,8 +29,8 @@ from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation.rounds import State
 from quorank.privacy.ledger import read_ledger
 from quorank.rankers.ranker_file import read_ranker
-from quorank.reports.comparison import compare_table, group_runs
-from quorank.reports.report import comparison_page, report_page
+from quorank.reports.comparison import compare_table, comparison_page, group_runs
+from quorank.reports.report import report_page
 
 PARTS = ("federation.clients=3", "federation.rounds=5", "federation.keep_every=2", "evaluation.every=2")
 PRIVATE = ('privacy={ kind = "gaussian", epsilon = 50.0 }',)

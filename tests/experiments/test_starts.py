@@ -27,7 +27,7 @@ FEW = ("federation.rounds=2", "federation.keep_every=0", "evaluation.every=2")
 
 
 # runs that have a start already, whose ranker takes none, or with fewer features than WEIGHTS names
-STARTED = ("ranker.start", "ranker.kind=trees", "synthetic:clicks")
+STARTED = ("start", '"trees"', "synthetic:clicks")
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if not any(word in str(RUNS[name]) for word in STARTED)][::2])

@@ -22,7 +22,7 @@ from quorank.federation.participation import TurnsTaken
 from quorank.federation.reply import decode_task, encode_reply, encode_task
 from quorank.federation.rules import Median
 from quorank.privacy import ClippedGaussian, NoPrivacy, Signs
-from quorank.privacy.setting import Turns
+from quorank.privacy.accounting import Turns
 
 CLIENTS, ROUNDS = 14, 6
 

@@ -14,8 +14,7 @@ from quorank.engines.driver import Driver
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
-from quorank.member.device_answers import DeviceAnswers
-from quorank.member.membership import ClientPins
+from quorank.member.device_answers import ClientPins, DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
@@ -40,9 +39,7 @@ CLAIMS = {0: key(10), 1: key(11), 2: key(12), 3: key(13)}
 
 
 def pins_of(store, given=None) -> ClientPins:
-    pins = ClientPins(store, named(given or {}))
-    pins.clients = CLIENTS
-    return pins
+    return ClientPins(store, named(given or {}), CLIENTS)
 
 
 def named(keys):

@@ -274,8 +274,8 @@ def test_nothing_that_crosses_holds_a_term_a_document_or_a_feature(group_of) -> 
 
     def after(name: str) -> None:
         for party in group.parties.values():
-            if "training" in party.__dict__:
-                lists[party.name] = party.training._answers.args[1].data.features
+            if "sums" in party.__dict__:
+                lists[party.name] = party.sums.args[1].data.features
 
     step_through(group, after)
     everything = b"\n".join(crossed)

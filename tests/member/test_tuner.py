@@ -71,7 +71,7 @@ def test_devices_over_https_reach_the_versions_of_the_simulation_to_the_bit(tmp_
         for version, expected in enumerate(simulated.models, 1):
             assert read_model(service.home.path / VERSIONS / f"weights-{version:06d}.json", FRECENCY) == expected
         assert read_model(service.home.path / WEIGHTS) == simulated.models[-1]
-        assert [one.round for one in tuners[1].releases()] == [1, 2, 3]
+        assert [one.round for one in tuners[1].store.releases()] == [1, 2, 3]
         left = tuners[1].leave()
         while left.outcome == "leaving":
             left = tuners[1].sync(force=True)
@@ -145,7 +145,7 @@ def test_a_version_is_answered_once_with_the_mean_of_its_searches(service: Any, 
         search(tuner, 4)
     with Tuner.open(tmp_path / "treatment", FRECENCY) as again:  # what was recorded is there after a restart
         assert again.sync(force=True).outcome == "sent"
-        assert [one.interactions for one in again.releases()] == [2, 1]
+        assert [one.interactions for one in again.store.releases()] == [2, 1]
         service.say(SHIPPED, 0)  # a service that was restored from before
         assert again.sync(force=True).outcome == "sent" and replies(service)[-1] == first
 
@@ -163,13 +163,13 @@ def test_a_control_keeps_the_shipped_weights_and_sends_figures_alone(service: An
         assert tuner.sync(force=True).outcome == "sent"
         reply = decode_reply(replies(service)[0])
         assert not reply.release.any() and all(value == int(value) for value in reply.statistics)
-        assert tuner.releases()[0].privacy["epsilon"] == 4.0
+        assert tuner.store.releases()[0].privacy["epsilon"] == 4.0
         assert tuner.sync(force=True).outcome == "nothing"
         tuner.record_typed(characters=9, rank=9)
         for version in (2, 3, 1):  # a service that asks again and again: there is one answer
             service.say(SHIPPED * 0.9, version, asks_metrics=True)
             tuner.sync(force=True)
-        assert set(replies(service)) == {replies(service)[0]} and len(tuner.releases()) == 1
+        assert set(replies(service)) == {replies(service)[0]} and len(tuner.store.releases()) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from privacy_losses import epsilon_of, gaussian_losses
 from refusals import refused
 
 from quorank.privacy import ClippedGaussian, Setting, accounting
+from quorank.privacy.accounting import Turns
 from quorank.privacy.composition import compose, gaussian_loss
 from quorank.privacy.ledger import assumes_secret_cohorts, ledger, read_ledger, recount
-from quorank.privacy.setting import Turns
 
 ROUNDS, MOST, REST, SIZE = 40, 6, 3, 5
 FLEET = Setting(500, 50, ROUNDS, "arrivals", parameters=SIZE, most_rounds=MOST, rest=REST)

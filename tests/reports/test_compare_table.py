@@ -15,10 +15,10 @@ from rich.console import Console
 from scipy import stats
 
 from quorank.metrics.significance import welch_t
-from quorank.reports import statement
 from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs
+from quorank.reports.report import NO_PRIVACY, describe_privacy, describe_run, privacy_fields
 
-PRIVATE = {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
+PRIVATE = {"kind": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
 
 
 def _printed(table: CompareTable, width: int = 80) -> str:
@@ -52,7 +52,7 @@ def test_seeds_of_a_fold_are_averaged_before_the_test(make_run) -> None:
     groups = _groups(*paths)
     table = compare_table(groups)
     found = table.rows[1].against_first[0]
-    means = [group.figures("offline", "ndcg@10").reshape(3, 2).mean(axis=1) for group in groups]
+    means = [group.metric("offline", "ndcg@10").reshape(3, 2).mean(axis=1) for group in groups]
     assert found is not None and found.p == pytest.approx(stats.ttest_rel(means[1], means[0]).pvalue)
     assert found.unit == table.as_dict()["settings"][1]["against_first"]["offline.ndcg@10"]["unit"] == "fold"
     assert "paired t-test over 3 folds (means over seeds)" in " ".join(_printed(table).split())
@@ -71,7 +71,7 @@ def test_other_seeds_are_compared_by_welch(make_run) -> None:
     paths += [make_run(f"b{s}", seed=s, preset="navigational", level=0.4) for s in (3, 4)]
     groups = _groups(*paths)
     found = compare_table(groups).rows[1].against_first[0]
-    expected = welch_t(groups[1].figures("offline", "ndcg@10"), groups[0].figures("offline", "ndcg@10"))
+    expected = welch_t(groups[1].metric("offline", "ndcg@10"), groups[0].metric("offline", "ndcg@10"))
     assert found == replace(expected, unit="seed")
 
 
@@ -157,8 +157,8 @@ def test_as_dict_is_json(make_grid) -> None:
     assert second["differs"] == {"users.preset": "navigational"}
 
 
-def test_what_was_run_in_a_sentence(make_run) -> None:
-    assert statement.what_was_run(load_run(make_run(fold=2))) == (
+def test_a_run_is_described_in_a_sentence(make_run) -> None:
+    assert describe_run(load_run(make_run(fold=2))) == (
         "1,000 clients with 4 interactions each per round learned a linear ranker together in 60 rounds "
         "(240,000 interactions) by PDGD from the clicks of perfect cascade users on synthetic:mq2007, fold "
         "2; updates were combined by mean."
@@ -166,12 +166,12 @@ def test_what_was_run_in_a_sentence(make_run) -> None:
 
 
 def test_epsilon_never_stands_alone() -> None:
-    assert statement.privacy(None) == statement.NO_PRIVACY
+    assert describe_privacy(None) == NO_PRIVACY
     for key in ("delta", "unit", "horizon"):
-        told = statement.privacy({k: v for k, v in PRIVATE.items() if k != key})
+        told = describe_privacy({k: v for k, v in PRIVATE.items() if k != key})
         assert "withheld" in told and "2" not in told
-    assert "states no ε" in statement.privacy({"kind": "signs"})
-    fields = dict(statement.privacy_fields(PRIVATE | {"epsilon_per_round": 0.1, "clients": 1000, "honest": True}))
+    assert "states no ε" in describe_privacy({"kind": "signs"})
+    fields = dict(privacy_fields(PRIVATE | {"epsilon_per_round": 0.1, "clients": 1000, "honest": True}))
     assert fields["epsilon per round"] == "ε = 0.1 at δ = 1e-05 (unit: client; horizon: per round)"
     assert (fields["clients"], fields["honest"], fields["δ"]) == ("1,000", "yes", "1e-05")
     assert "epsilon" not in fields

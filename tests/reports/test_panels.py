@@ -50,7 +50,7 @@ def test_labels_are_spread_apart_in_order_and_within(places: list[float]) -> Non
 
 def test_panels_of_runs(make_grid) -> None:
     groups = group_runs(load_runs([make_grid(seeds=2)]))
-    offline, online = panels_of(groups, ["A", "B"])
+    offline, online = panels_of([group.runs for group in groups], ["A", "B"])
     assert [curve.label for curve in offline.curves] == ["A", "B"]
     assert offline.curves[0].runs.shape == (2, 6)
     assert online.title == "Online nDCG@10"
@@ -59,7 +59,7 @@ def test_panels_of_runs(make_grid) -> None:
 
 def test_panels_say_over_how_many_rounds_they_average(make_run) -> None:
     groups = group_runs(load_runs([make_run(rounds=250)]))
-    _, online = panels_of(groups, ["A"])
+    _, online = panels_of([group.runs for group in groups], ["A"])
     assert online.y_label == "mean of 3 rounds"
 
 

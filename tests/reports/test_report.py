@@ -8,18 +8,11 @@ from pathlib import Path
 import pytest
 from made_up_runs import load_run, load_runs
 
-from quorank.reports.comparison import group_runs
-from quorank.reports.report import write_comparison, write_report
+from quorank.reports.comparison import group_runs, write_comparison
+from quorank.reports.report import write_report
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
-PRIVATE = {
-    "mechanism": "gaussian",
-    "epsilon": 2.0,
-    "delta": 1e-5,
-    "unit": "client",
-    "horizon": "whole run",
-    "clip": 0.05,
-}
+PRIVATE = {"kind": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run", "clip": 0.05}
 
 
 class Page(HTMLParser):
@@ -112,7 +105,7 @@ def test_privacy_is_stated_with_unit_delta_and_horizon(make_run, tmp_path: Path)
 
 def test_nasty_names_are_only_names(make_run, tmp_path: Path) -> None:
     nasty = "<script>alert(1)</script>&\\\" onload='x'"
-    privacy = PRIVATE | {"mechanism": "<img src=x onerror=alert(1)>", "<b>": "<i>"}
+    privacy = PRIVATE | {"kind": "<img src=x onerror=alert(1)>", "<b>": "<i>"}
     folder = make_run("<script>alert('run')<", source=nasty, privacy=privacy)
     path = write_report(folder, tmp_path / "r.html")
     page = Page(path)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from quorank.engines.process import Simulator
-from quorank.experiments.simulated_user import SimulatedUser
+from quorank.experiments.deployment import SimulatedUser
 from quorank.federation import Federation
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Task, encode_task

@@ -38,7 +38,7 @@ from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.draws import Purpose
 from quorank.privacy import accounting
-from quorank.privacy.accounting import Accountant
+from quorank.privacy.accounting import Accountant, Setting
 from quorank.privacy.composition import Loss, gaussian_loss
 from quorank.privacy.mechanisms.clipping import ReleaseBound, clip_to_grid, grid_unit
 from quorank.privacy.mechanisms.discrete_gaussian import LARGEST as WIDEST
@@ -59,7 +59,6 @@ from quorank.privacy.mechanisms.skellam import (
     skellam_epsilon,
     skellam_variance,
 )
-from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for
 
 HOPELESS, COSTLY = 1.0, 10.0

@@ -27,10 +27,10 @@ from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers, Uint32s
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose
+from quorank.privacy.accounting import Setting
 from quorank.privacy.mechanisms.clipping import clip_updates
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
 from quorank.privacy.mechanisms.skellam import TAIL, dequantise, quantise, quantised_norm_bound, scale_for, skellam_rows
-from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 if TYPE_CHECKING:

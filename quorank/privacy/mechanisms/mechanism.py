@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.privacy.accounting import Setting
 from quorank.privacy.composition import Loss
 from quorank.privacy.mechanisms.clipping import ReleaseBound
-from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Seed
 
 Memory = dict[str, Doubles]

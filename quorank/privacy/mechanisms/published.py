@@ -27,8 +27,8 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose
+from quorank.privacy.accounting import Setting
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum, incomplete_noise
-from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 NEGLIGIBLE = -48.0

@@ -34,9 +34,8 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose
-from quorank.privacy.accounting import check_delta
+from quorank.privacy.accounting import Setting, check_delta
 from quorank.privacy.mechanisms.mechanism import AddingUp, Plain, Privacy
-from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 LEAST, MOST = 0.01, 10.0  # bounds on ε of a reported metric

@@ -18,9 +18,9 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose
+from quorank.privacy.accounting import Setting
 from quorank.privacy.mechanisms.clipping import ReleaseBound, not_finite
 from quorank.privacy.mechanisms.mechanism import AddingUp, Memory, Privacy, Sum
-from quorank.privacy.setting import Setting
 from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 

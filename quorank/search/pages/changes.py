@@ -32,6 +32,7 @@ from quorank.search.sources.source import opened_path
 
 MESSAGES = {
     "opened": "Opened with the system's program.",
+    "folder-opened": "Opening it might run a program, so its folder was opened.",
     "forgotten": "Forgotten: it is erased from the index for good.",
     "query": "The choices for this query are forgotten.",
     "everything": "Everything is forgotten: documents, sources, choices, and the device.",
@@ -79,11 +80,10 @@ def choose(pages: Pages, token: Token, document: Number) -> Outcome:
 
 def open_result(pages: Pages, token: Token, document: Number) -> Outcome:
     """Open a result with the system's program, and learn from it."""
-    path, sentence = pages.search.choose(token, document), ""
+    path = pages.search.choose(token, document)
     pages.upkeep.contact_soon()
-    if web_address(path) is None:
-        sentence = open_document(pages.search, document)
-    return {"sentence": sentence}, "opened" if sentence else ""
+    message = open_document(pages.search, document) if web_address(path) is None else ""
+    return {"sentence": MESSAGES.get(message, "")}, message
 
 
 def forget(
@@ -226,11 +226,11 @@ def local_file(search: PersonalSearch, document: int) -> Path:
 
 
 def open_document(search: PersonalSearch, document: int) -> str:
-    """Open the file of a document with the system's program; return a sentence for the person."""
+    """Open the file of a document with the system's program; return the key of the message."""
     path = local_file(search, document)
     runs = path.suffix.lower() in RUN_BY_OPENING
     open_path(path.parent if runs else path)
-    return "Opening it might run a program, so its folder was opened." if runs else "Opened with the system's program."
+    return "folder-opened" if runs else "opened"
 
 
 def open_path(path: Path) -> None:

@@ -14,7 +14,7 @@ from quorank.errors import BadInput, require
 from quorank.search.index.query import LONGEST_QUERY
 from quorank.search.pages.changes import Pages
 from quorank.search.pages.drawing import share_bars
-from quorank.search.personal_search import CANDIDATES, PAGE, Order, Reason
+from quorank.search.personal_search import CANDIDATES, PAGE, Order, SearchResult
 from quorank.search.ranking.choice_history import StoredTrial
 from quorank.search.ranking.personal_part import LEAST
 from quorank.search.ranking.search_features import SEARCH_FEATURES
@@ -75,11 +75,11 @@ def _find(pages: Pages, state: ListState, **options: Any) -> Any:
 def list_values(pages: Pages, given: Given, *, typing: bool = False) -> dict[str, Any]:
     """Return the values of the search page, or of its list while the person types."""
     state = ListState.read(given)
-    found = _find(pages, state, typing=typing, reasons=True) if state.q.strip() else None
+    found = _find(pages, state, typing=typing) if state.q.strip() else None
     return {
         "state": state,
         "found": found,
-        "rows": [] if found is None else [_result_row(reason) for reason in found.reasons],
+        "rows": [] if found is None else [_result_row(result) for result in found.results],
         "documents": pages.search.index.count(),
         "kinds": pages.search.index.kinds(),
         "reading": _is_reading(pages),
@@ -88,10 +88,10 @@ def list_values(pages: Pages, given: Given, *, typing: bool = False) -> dict[str
     }
 
 
-def _result_row(reason: Reason) -> dict[str, Any]:
+def _result_row(result: SearchResult) -> dict[str, Any]:
     """Return a result with its shares as bars."""
-    shares = [(one.feature, one.share, (one.value, one.weight)) for one in reason.shares]
-    return {"result": reason.result, "habit": reason.habit, "bars": share_bars(shares)}
+    shares = [(one.feature, one.share, (one.value, one.weight)) for one in result.shares]
+    return {"result": result, "bars": share_bars(shares)}
 
 
 def _is_reading(pages: Pages) -> bool:
@@ -210,8 +210,8 @@ def find_answer(pages: Pages, given: Given) -> dict[str, Any]:
 
 def why_answer(pages: Pages, given: Given) -> dict[str, Any]:
     """Explain the position of each result."""
-    reasons = pages.search.why(ListState.read(given).q, limit=_limit(given))
-    return {"results": [{"document": one.result.document} | one.table() for one in reasons]}
+    page = pages.search.find(ListState.read(given).q, limit=_limit(given))
+    return {"results": [{"document": one.document} | one.explained_table() for one in page.results]}
 
 
 def status_answer(pages: Pages, given: Given) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """HTTPS intake of a service, as an ASGI application: docs/protocol.md, call by call.
 
 A request is checked in this order: call and method, limits of its address, headers and signature, length of the body, its
-digest, its content. Then it is committed to the store, and only then confirmed. Unauthenticated bodies are not read;
-accepted replies stay accepted, since the coordinator checks them by the same limits (`ReplyLimits`).
+digest, its content. It is confirmed after it is committed to the store. Unauthenticated bodies are not read; accepted
+replies stay accepted, since the coordinator checks them by the same limits (`ReplyLimits`).
 
-A worker keeps caches only: tasks and members' keys are read again when the store's version has changed.
+A worker holds caches only: tasks and members' keys are read again when the store's version has changed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -30,7 +31,7 @@ from quorank.protocol.terms import Terms
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.home import Home
 from quorank.service.intake.limits import IntakeTraffic, network_of
-from quorank.service.store.group_commit import Call, EnrolmentCall, Outcome, What, Writer
+from quorank.service.store.group_commit import Call, CallKind, EnrolmentCall, Outcome, Writer
 from quorank.service.store.sql_store import Member, SqlStore
 
 Scope = Mapping[str, Any]
@@ -42,8 +43,9 @@ LOOK_SECONDS = 0.2  # polling interval of the store's version, seconds
 CLOCK_SECONDS = 30.0  # interval of comparisons with the store's clock, seconds
 BODY_SECONDS = 30.0  # timeout of a body, seconds
 KEYS = 200_000  # maximum number of cached members
-ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096
-MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20  # maximum bytes of an answer to a letter: of a device, and of a party
+OPERATOR = frozenset({"/", "/events", "/metrics"})  # paths protected by the operator's token
+ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096  # maximum bytes of an enrolment and of a request to leave
+MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20  # maximum bytes of an answer to a letter, of a device and of a party
 TALLY_SECONDS = 2.0  # seconds between two writes of counted refusals and enrolments
 
 
@@ -55,8 +57,8 @@ class HttpAnswer(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Asked(NamedTuple):
-    """Request with its headers, before its body is read."""
+class Request(NamedTuple):
+    """Request before its body is read."""
 
     method: str
     path: str
@@ -66,6 +68,7 @@ class Asked(NamedTuple):
     receive: Receive
 
 
+_LETTER = re.compile(r"id=([0-9]{1,18})")
 _JSON = (b"content-type", b"application/json")
 _BYTES = (b"content-type", b"application/octet-stream")
 _NEVER = (b"cache-control", b"no-store")
@@ -84,28 +87,25 @@ def refused(error: BadInput) -> HttpAnswer:
 
 
 class View:
-    """Current task at one version of the store, as encoded answers."""
+    """Current task at one version of the store, with its encoded answers."""
 
     def __init__(self, version: int, open_: Publication | None, limits: ReplyLimits | None, public: bool) -> None:
         self.version, self.open, self.limits, self.public = version, open_, limits, public
-        self.members: dict[int, Member] = {}  # enrolled ones that have asked for something
-        self.copied: set[int] = set()  # with a noted second copy
+        self.members: dict[int, Member] = {}  # enrolled members that have made a request
+        self.copied: set[int] = set()  # members with a reported second copy
         self.etag, self.task, self.same = b"", HttpAnswer(204), HttpAnswer(304)
         if open_ is not None:
             self.etag = b'"%d-%s"' % (open_.number, hashlib.sha256(open_.content).hexdigest()[:24].encode())
             next_ = (requests.NEXT.encode(), _seconds(open_.next))
-            about = (next_, (b"etag", self.etag), (b"cache-control", b"no-cache"))
-            kind = (
-                _BYTES,
-                (requests.KIND.encode(), open_.kind.encode()),
-                (requests.ROUND.encode(), b"%d" % open_.round),
-                (requests.SIGNED.encode(), base64.b64encode(open_.signature)),
-            )
-            self.task, self.same = HttpAnswer(200, open_.content, (*about, *kind)), HttpAnswer(304, b"", about)
+            common = (next_, (b"etag", self.etag), (b"cache-control", b"no-cache"))
+            kind, round_ = (requests.KIND.encode(), open_.kind.encode()), (requests.ROUND.encode(), b"%d" % open_.round)
+            signed = (requests.SIGNED.encode(), base64.b64encode(open_.signature))
+            self.task = HttpAnswer(200, open_.content, (*common, _BYTES, kind, round_, signed))
+            self.same = HttpAnswer(304, b"", common)
 
 
 class Intake:
-    """Application of one worker; `notes` is the store of `writer`, another one than `store`: no read waits for a write.
+    """Application of one worker; `notes` is the store of `writer`, separate from `store` so that no read waits for a write.
 
     `operator` is the application of dashboard and metrics; its open streams end when `stopping` is set.
     """
@@ -133,7 +133,7 @@ class Intake:
         self._parameters = _parameters(self._terms)
         self._enrolled: list[int] = []  # since the last write
         self._due: asyncio.TimerHandle | None = None  # next write
-        self._routes: dict[tuple[str, str], Callable[[Asked], Awaitable[HttpAnswer]]] = {
+        self.routes: dict[tuple[str, str], Callable[[Request], Awaitable[HttpAnswer]]] = {
             ("GET", "/v1/task"): self._task,
             ("POST", "/v1/reply"): self._reply,
             ("GET", "/v1/mail"): self._mail,
@@ -143,10 +143,6 @@ class Intake:
             ("POST", "/v1/enrol"): self._enrol,
             ("GET", "/healthz"): self._healthz,
         }
-
-    def calls(self) -> set[tuple[str, str]]:
-        """Return method and path of all calls but the operator's."""
-        return set(self._routes)
 
     # ------------------------------------------------------------ ASGI
 
@@ -169,7 +165,7 @@ class Intake:
         except Exception as error:  # a bug: only the operator learns its kind
             self._count("service.fault")
             print(json.dumps({"event": "worker_fault", "kind": type(error).__name__}), file=sys.stderr, flush=True)
-            answer = refused(BadInput("service.fault", "the service could not answer this; its operator can see why"))
+            answer = refused(BadInput("service.fault", "the service could not answer; the cause is in its log"))
         headers = [*answer.headers, (b"quorank-time", b"%d" % self.now())]
         if answer.status != 304:
             headers.append((b"content-length", b"%d" % len(answer.body)))
@@ -177,16 +173,16 @@ class Intake:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def _answered(self, scope: Scope, path: str, receive: Receive) -> HttpAnswer:
-        handler = self._routes.get((scope["method"], path))
+        handler = self.routes.get((scope["method"], path))
         if handler is None:
-            known = any(path == one for _, one in self._routes)
+            known = any(path == one for _, one in self.routes)
             require(known, "request.unknown", "there is no such call; docs/protocol.md has all of them")
             raise BadInput("request.method", "this call is not made with this method")
         headers = requests.headers_of(scope["headers"])
         address = self._address(scope, headers)
         with self.traffic.request(address):
-            query: bytes = scope.get("query_string", b"")
-            return await handler(Asked(scope["method"], path, query.decode("latin-1"), headers, address, receive))
+            query = scope.get("query_string", b"").decode("latin-1")
+            return await handler(Request(scope["method"], path, query, headers, address, receive))
 
     def _address(self, scope: Scope, headers: Mapping[str, str]) -> str:
         """Return the client's address; of X-Forwarded-For only the proxy's own entry counts, and only behind a proxy."""
@@ -209,8 +205,8 @@ class Intake:
             self._due = asyncio.get_running_loop().call_later(TALLY_SECONDS, self._write_counts)
 
     def _write_counts(self) -> None:
-        (counts, self.refusals), (enrolled, self._enrolled) = (self.refusals, Counter()), (self._enrolled, [])
-        self._due = None
+        counts, enrolled = self.refusals, self._enrolled
+        self.refusals, self._enrolled, self._due = Counter(), [], None
         if counts:
             self.writer.later(self._notes.tally, counts)
         if enrolled:
@@ -272,41 +268,42 @@ class Intake:
 
     # ------------------------------------------------------------ authentication and bodies
 
-    async def _signed(self, asked: Asked) -> tuple[requests.SignedHead, Member]:
+    async def _signed(self, request: Request) -> tuple[requests.SignedHead, Member]:
         """Return the authenticated head and member of a request."""
-        head = requests.read_head(asked.headers)
+        head = requests.read_head(request.headers)
         await self.view()
         member = await self._member(head.member)
-        target = f"{asked.path}?{asked.query}" if asked.query else asked.path
-        requests.check(head, member.key or b"", self._service, asked.method, target, self.now())
+        target = f"{request.path}?{request.query}" if request.query else request.path
+        requests.check(head, member.key or b"", self._service, request.method, target, self.now())
         require(member.revoked is None, "request.revoked", "the operator has revoked this member")
-        gone = member.left is not None and asked.path != "/v1/leave"
+        gone = member.left is not None and request.path != "/v1/leave"
         require(not gone, "request.left", "this member has left")
         return head, member
 
-    async def _body(self, asked: Asked, most: int, head: requests.SignedHead | None = None) -> bytes:
+    async def _body(self, request: Request, most: int, head: requests.SignedHead | None = None) -> bytes:
         """Read a body of at most `most` bytes and check its signed digest."""
-        with self.traffic.body(requests.body_length(asked.headers, most)):
+        with self.traffic.body(requests.body_length(request.headers, most)):
             try:
                 async with asyncio.timeout(BODY_SECONDS):
-                    body = await _received(asked.receive, most)
+                    body = await _received(request.receive, most)
             except TimeoutError:
                 raise BadInput("request.slow", f"the body did not arrive within {BODY_SECONDS:g} s") from None
         if head is not None:
             requests.check_body(head, body)
         return body
 
-    async def _commit(self, head: requests.SignedHead, what: What, number: int = 0, content: bytes = b"") -> Outcome:
-        outcome = await self.writer.submit(Call(head.member, head.nonce, what, number, content, head.program))
+    async def _commit(
+        self, head: requests.SignedHead, kind: CallKind, number: int = 0, content: bytes = b""
+    ) -> Outcome:
+        outcome = await self.writer.submit(Call(head.member, head.nonce, kind, number, content, head.program))
         require(not outcome.code, outcome.code, outcome.sentence)
         return outcome
 
-    async def _looks(self, asked: Asked, what: What = "look") -> int:
-        """Authenticate a call without a body and commit it; returns the member."""
-        head, _ = await self._signed(asked)
-        _no_body(asked)
-        requests.check_body(head, b"")
-        await self._commit(head, what)
+    async def _looks(self, request: Request, kind: CallKind = "look") -> int:
+        """Authenticate a call without a body and commit it; return the member."""
+        head, _ = await self._signed(request)
+        await self._body(request, 0, head)
+        await self._commit(head, kind)
         return head.member
 
     def _next(self) -> tuple[bytes, bytes]:
@@ -315,34 +312,31 @@ class Intake:
 
     # ------------------------------------------------------------ calls
 
-    async def _task(self, asked: Asked) -> HttpAnswer:
-        member = None
-        if requests.SIGNED not in asked.headers and (await self.view()).public:
-            _no_body(asked)
-        else:
-            member = await self._looks(asked)
+    async def _task(self, request: Request) -> HttpAnswer:
+        public = requests.SIGNED not in request.headers and (await self.view()).public
+        member = None if public else await self._looks(request)
         view = self._view
         if view.open is None:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
-        answer = view.same if asked.headers.get("if-none-match", "").encode("latin-1") == view.etag else view.task
+        answer = view.same if request.headers.get("if-none-match", "").encode("latin-1") == view.etag else view.task
         if member is not None and not view.open.asks(member):
             answer = answer._replace(headers=(*answer.headers, (requests.ASKED.encode(), b"0")))
         return answer
 
-    async def _reply(self, asked: Asked) -> HttpAnswer:
-        head, _ = await self._signed(asked)
+    async def _reply(self, request: Request) -> HttpAnswer:
+        head, _ = await self._signed(request)
         limits = self._view.limits
         longest = longest_reply(self._parameters if limits is None else limits.parameters)
-        body = await self._body(asked, longest, head)
+        body = await self._body(request, longest, head)
         open_, limits = self._view.open, self._view.limits
         if open_ is None or limits is None:
-            raise BadInput("reply.no-open-round", "no round is open that takes replies")
+            raise BadInput("reply.no-open-round", "no round is open for replies")
         if open_.kind != "rebuilding" or body != NOTHING:
             limits.check_content(body, head.member)
         try:
             await self._commit(head, "reply", open_.number, body)
         except BadInput as error:
-            # two different answers of one identity to a round: its folder or key was copied
+            # two different replies of one identity to a round: its folder or key was copied
             if error.code == "reply.repeated" and head.member not in self._view.copied:
                 self._view.copied.add(head.member)
                 self._note("identity_copied", client=head.member)
@@ -353,40 +347,41 @@ class Intake:
         self._log.write(event, **facts)
         self.writer.later(self._notes.note, event, **facts)
 
-    async def _mail(self, asked: Asked) -> HttpAnswer:
-        letter = await self._read(self.store.letter, await self._looks(asked))
+    async def _mail(self, request: Request) -> HttpAnswer:
+        letter = await self._read(self.store.letter, await self._looks(request))
         if letter is None:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
         return HttpAnswer(200, letter.content, (_BYTES, _NEVER, (requests.MAIL.encode(), b"%d" % letter.id)))
 
-    async def _answer(self, asked: Asked) -> HttpAnswer:
-        head, member = await self._signed(asked)
-        name, _, value = asked.query.partition("=")
-        good = name == "id" and value.isascii() and value.isdecimal() and len(value) < 19
-        require(good, "mail.malformed", "name the answered message: /v1/mail?id=N")
+    async def _answer(self, request: Request) -> HttpAnswer:
+        head, member = await self._signed(request)
+        named = _LETTER.fullmatch(request.query)
+        if named is None:
+            raise BadInput("mail.malformed", "name the answered message: /v1/mail?id=N")
         most = PARTY_BYTES if member.kind == "party" else max(MAIL_BYTES, 4 * longest_reply(self._parameters))
-        body = await self._body(asked, most, head)
-        await self._commit(head, "mail", int(value), body)
+        body = await self._body(request, most, head)
+        await self._commit(head, "mail", int(named[1]), body)
         return as_json(200, {"accepted": True}, self._next())
 
-    async def _leave(self, asked: Asked) -> HttpAnswer:
-        head, member = await self._signed(asked)
-        body = await self._body(asked, LEAVING_BYTES, head)
+    async def _leave(self, request: Request) -> HttpAnswer:
+        head, member = await self._signed(request)
+        body = await self._body(request, LEAVING_BYTES, head)
         check_leaving_request(body, self.home.settings.run, {head.member: member.key or b""})
         await self._commit(head, "leave", 0, body)
         return as_json(202, {"state": "heard"}, self._next())
 
-    async def _leaving(self, asked: Asked) -> HttpAnswer:
-        found = await self._read(self.store.leaving, await self._looks(asked, "leave"))
+    async def _leaving(self, request: Request) -> HttpAnswer:
+        found = await self._read(self.store.leaving, await self._looks(request, "leave"))
         if found is None:
             raise BadInput("leaving.unknown", "this member has not asked to leave")
-        if found[1] is None:
+        _, receipt = found
+        if receipt is None:
             return as_json(200, {"state": "heard"}, self._next())
-        return as_json(200, {"state": "done", "receipt": found[1].decode("ascii", "replace")})
+        return as_json(200, {"state": "done", "receipt": receipt.decode("ascii", "replace")})
 
-    async def _enrol(self, asked: Asked) -> HttpAnswer:
-        self.traffic.enrol(asked.address)
-        body = await self._body(asked, ENROLMENT_BYTES)
+    async def _enrol(self, request: Request) -> HttpAnswer:
+        self.traffic.enrol(request.address)
+        body = await self._body(request, ENROLMENT_BYTES)
         call = EnrolmentCall(*requests.read_enrolment(body, self._service))
         outcome = await self.writer.submit(call)
         if outcome.code == "invitation.used":
@@ -397,17 +392,14 @@ class Intake:
             self._write_soon()
         member: Member | None = await self._read(self.store.member, outcome.member)
         assert member is not None
-        self._looked = -1e9  # its first request may follow at once
+        self._looked = -1e9  # its first request may follow immediately
         own = {"client": member.number} if "client" in self._terms else {}
         return as_json(200, {"member": member.number, "name": member.name, "terms": self._terms | own})
 
-    async def _healthz(self, asked: Asked) -> HttpAnswer:
-        """Answer whether the service can work, without anything about members."""
+    async def _healthz(self, request: Request) -> HttpAnswer:
+        """Return whether the service can work, without anything about members."""
         table = await asyncio.get_running_loop().run_in_executor(None, self.health)
         return as_json(200 if table["ok"] else 503, table)
-
-
-OPERATOR = frozenset({"/", "/events", "/metrics"})  # paths protected by the operator's token
 
 
 def _parameters(terms: Mapping[str, Any]) -> int:
@@ -420,11 +412,6 @@ def _parameters(terms: Mapping[str, Any]) -> int:
 def _seconds(wait: float) -> bytes:
     """Return an interval in integer seconds, or in hundredths below one second."""
     return b"%d" % round(wait) if wait >= 1.0 else b"%.2f" % wait
-
-
-def _no_body(asked: Asked) -> None:
-    empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
-    require(empty, "request.too-long", "this call has no body")
 
 
 async def _received(receive: Receive, most: int) -> bytes:

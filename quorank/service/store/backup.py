@@ -1,7 +1,7 @@
 """Backup of a service's folder and store in one file, restorable into SQLite and PostgreSQL.
 
-The file has two lines (format, and SHA-256 of the rest) and an SQLite database with the store's tables and files. It
-holds all secrets of the service. A restored service continues from the moment of the backup; its epoch, publications and
+The file has two lines (its format, and the SHA-256 of the rest) and an SQLite database with the store's tables and files.
+It holds all secrets of the service. A restored service continues from the moment of the backup; its epoch, publications and
 letters get unused numbers, so that no holder, worker or member confuses them with earlier ones.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import re
 import shutil
@@ -32,8 +31,8 @@ VERSION = 1
 _HEAD = re.compile(rb"quorank backup ([0-9]{1,6})\n([0-9a-f]{64})\n")
 _HEAD_LENGTH = len(f"quorank backup {VERSION}\n") + 65
 _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.log(\.[0-9]+)?|\..*\.tmp")
-_JUMP = 1 << 32
-_PAGE = 200
+_JUMP = 1 << 32  # added to numbers of a restored service, above all numbers given since the backup
+_PAGE = 200  # rows copied at once
 KEPT = [table for table in TABLES if table != "nonces"]  # stored tables; nonces are valid for minutes
 
 
@@ -46,21 +45,21 @@ class Backup(NamedTuple):
 
 
 def backup(folder: Path, database: str, target: Path) -> Backup:
-    """Back up a service, also while it runs, to a file of mode 0600."""
+    """Back up a running or stopped service to a file of mode 0600."""
     outside = folder.resolve() not in target.resolve().parents
-    require(outside, "backup.inside", "choose a file outside of the service's own folder", f"{target}")
+    require(outside, "backup.inside", "choose a file outside the service's folder", f"{target}")
     require(target.parent.is_dir(), "folder.missing", f"the directory {target.parent} does not exist", f"{target}")
     with TemporaryDirectory(prefix=".quorank-backup-", dir=target.parent) as name:
         with closing(open_store(folder, database)) as store, closing(open_store(Path(name))) as kept:
             _copy(store.database, kept.database)
             files = _store_files(folder, kept.database)
-            members = _count(kept.database, "members")
+            members = kept.database.value("SELECT count(*) FROM members")
         atomically(target, lambda file: _seal(Path(name) / "service.sqlite", file), durable=True, private=True)
     return Backup(members, files, target.stat().st_size)
 
 
 def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Backup:
-    """Restore a service's folder and store; both must be empty before.
+    """Restore a service's folder and store, both of which must be empty.
 
     The caller chooses the database and writes it into the folder's settings. `skip` rounds that members have answered since
     the backup count as spent, and the run continues after them.
@@ -77,16 +76,16 @@ def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Ba
         if skip:
             _skip_rounds(store, skip, read_json(made / TERMS).get("rounds"))
         store.note("service_restored", rounds=skip)
-        members = _count(store.database, "members")
+        members = store.database.value("SELECT count(*) FROM members")
     return Backup(members, files, source.stat().st_size)
 
 
 def _skip_rounds(store: SqlStore, rounds: int, planned: Any) -> None:
     """Advance the checkpoint by lost rounds, and delete the replies of the open round."""
     content = store.document("coordinator")
-    sentence = "this backup is not of a run with devices, or of one before its first round ended; leave --skip out"
-    require(content is not None and isinstance(planned, int), "restore.no-round", sentence, "--skip")
-    assert content is not None
+    if content is None or not isinstance(planned, int):
+        sentence = "the backup holds no completed round of a run with devices; leave --skip out"
+        raise BadInput("restore.no-round", sentence, "--skip")
     saved = CoordinatorCheckpoint.parse(content, "the backup's checkpoint")
     left = planned - saved.state.round
     require(0 < rounds <= left, "value.out-of-range", f"{left} rounds of the run are left", "--skip")
@@ -96,10 +95,6 @@ def _skip_rounds(store: SqlStore, rounds: int, planned: Any) -> None:
         store.database.execute("DELETE FROM replies")
 
 
-def _count(database: Database, table: str) -> int:
-    return int(database.execute(f"SELECT count(*) FROM {table}")[0][0])
-
-
 def _copy(source: Database, target: Database, jump: int = 0) -> None:
     """Copy all rows of one moment into a new store."""
     with source.begun(source.begin_reading), target.transaction():
@@ -107,17 +102,14 @@ def _copy(source: Database, target: Database, jump: int = 0) -> None:
         for table in KEPT:
             columns = columns_of(table)
             named = ", ".join(columns)
-            page, new = (
-                f"SELECT {named} FROM {table} ORDER BY 1, 2 LIMIT {_PAGE} OFFSET ?",
-                f"INSERT INTO {table} ({named})",
-            )
-            for start in itertools.count(0, _PAGE):
-                rows = source.execute(page, start)
-                target.each(f"{new} SELECT {named} FROM {{given}}", list(columns), rows)
-                if len(rows) < _PAGE:
-                    break
+            page = f"SELECT {named} FROM {table} ORDER BY 1, 2 LIMIT {_PAGE} OFFSET ?"
+            new = f"INSERT INTO {table} ({named}) SELECT {named} FROM {{given}}"
+            start = 0
+            while rows := source.execute(page, start):
+                target.each(new, list(columns), rows)
+                start += len(rows)
             if "{serial}" in TABLES[table]:
-                ((last,),) = target.execute(f"SELECT coalesce(max(id), 0) FROM {table}")
+                last = target.value(f"SELECT coalesce(max(id), 0) FROM {table}")
                 target.skip_numbers(table, last if table == "events" else last + jump)
         target.execute("UPDATE service SET epoch = epoch + ?, version = version + ?", jump, jump)
         target.execute("UPDATE publication SET number = number + ?", jump)
@@ -141,7 +133,7 @@ def _restore_files(database: Database, folder: Path, source: Path) -> int:
         path = folder / member_path(name, source)
         for above in reversed(path.relative_to(folder).parents[:-1]):
             (folder / above).mkdir(mode=0o700, exist_ok=True)
-        ((content,),) = database.execute("SELECT content FROM files WHERE path = ?", name)
+        content = database.value("SELECT content FROM files WHERE path = ?", name)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
     return len(names)
@@ -170,18 +162,19 @@ def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
                 yield kept
         except BadInput as error:
             if error.where.startswith(name):  # a path of the temporary copy
-                raise BadInput(error.code, "what the backup holds is damaged; use another one", f"{source}") from None
+                raise BadInput(error.code, "the backup's content is damaged; use another one", f"{source}") from None
             raise
         except OSError:
             raise
-        except Exception as error:  # a foreign database under a valid checksum
-            raise BadInput("file.damaged", f"is no backup of a service ({first_line(error)})", f"{source}") from None
+        except Exception as error:  # another database under a valid checksum
+            sentence = f"is not a backup of a service ({first_line(error)})"
+            raise BadInput("file.damaged", sentence, f"{source}") from None
 
 
 def _unseal(file: IO[bytes], source: Path, target: Path) -> None:
     found = _HEAD.match(file.read(_HEAD_LENGTH + 5))
-    require(found, "file.other-kind", "this is not a backup of a service", f"{source}")
-    assert found is not None
+    if found is None:
+        raise BadInput("file.other-kind", "this is not a backup of a service", f"{source}")
     sentence = f"the backup is of version {int(found[1])}, and this Quorank reads {VERSION}"
     require(int(found[1]) == VERSION, "file.newer", sentence, f"{source}")
     file.seek(found.end())
@@ -190,5 +183,5 @@ def _unseal(file: IO[bytes], source: Path, target: Path) -> None:
         while block := file.read(1 << 20):
             digest.update(block)
             copy.write(block)
-    good = digest.hexdigest().encode() == found[2]
-    require(good, "file.damaged", "the backup is damaged or cut off; use another one", f"{source}")
+    intact = digest.hexdigest().encode() == found[2]
+    require(intact, "file.damaged", "the backup is damaged or truncated; use another one", f"{source}")

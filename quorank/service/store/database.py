@@ -81,11 +81,11 @@ class Database(ABC):
     begin_reading: ClassVar[str]  # begins a transaction that sees a single moment
 
     @abstractmethod
-    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a statement; one row with the number of changed rows where it returns none."""
 
     @abstractmethod
-    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Return the rows of a statement over a table `{given}` of these rows; columns are named as in `TYPES`."""
 
     @abstractmethod

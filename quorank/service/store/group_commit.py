@@ -22,7 +22,7 @@ MOST_CALLS = 10_000  # maximum number of calls that wait for a transaction
 MOST_BYTES = 1 << 26  # maximum bytes of their bodies
 GROUP = 1000  # maximum number of calls in one transaction, so that other workers and the holder get their turn
 
-What = Literal["look", "reply", "mail", "leave"]
+CallKind = Literal["look", "reply", "mail", "leave"]
 
 
 class Call(NamedTuple):
@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
     member: int
     nonce: bytes
-    what: What = "look"
+    kind: CallKind = "look"
     number: int = 0  # of the publication that a reply answers, or of the letter
     content: bytes = b""
     program: str = ""  # version of the member's program
@@ -54,22 +54,16 @@ class Outcome(NamedTuple):
     member: int = -1  # number of the enrolled member
 
 
-Take = Callable[[Sequence[Call | EnrolmentCall]], list[Outcome]]  # function that commits calls in their order
-
-
 def oldest_slot(now: float) -> int:
     """Return the first slot of nonces that must still be kept."""
     return int((now - NONCE_SECONDS) // NONCE_SLOT)
 
 
-_REFUSED = {
-    code: Outcome(code, sentence)
-    for code, sentence in (
-        ("request.unknown-member", "no such member has enrolled"),
-        ("request.revoked", "the operator has revoked this member"),
-        ("request.left", "this member has left"),
-        ("request.replayed", "this request was made before"),
-    )
+_REFUSALS = {
+    "request.unknown-member": "no such member has enrolled",
+    "request.revoked": "the operator has revoked this member",
+    "request.left": "this member has left",
+    "request.replayed": "this request was made before",
 }
 
 
@@ -98,17 +92,17 @@ class CallGroup:
             if not code and (call.member, call.nonce) not in fresh:
                 code = "request.replayed"
             fresh.discard((call.member, call.nonce))
-            outcomes.append(_REFUSED[code] if code else self._decide(call))
-        late, seen = self._now - SEEN_SECONDS, {}
+            outcomes.append(Outcome(code, _REFUSALS[code]) if code else self._decide(call))
+        seen: dict[int, str | None] = {}
         for call in allowed:
             *_, before, program = members[call.member]
             version = call.program or program
-            if before is None or before < late or version != program:
+            if before is None or before < self._now - SEEN_SECONDS or version != program:
                 seen[call.member] = version
         self._write(seen)
         return outcomes
 
-    def _among(self, query: str, numbers: Iterable[int]) -> list[tuple[Any, ...]]:
+    def _among(self, query: str, numbers: Iterable[int]) -> list[Any]:
         """Return the rows of a query over a table `{given}` of numbers, `given.id`."""
         return self._each(query, ("id",), [(number,) for number in sorted(set(numbers))])
 
@@ -118,7 +112,7 @@ class CallGroup:
             return "request.unknown-member"
         if member[1]:
             return "request.revoked"
-        return "request.left" if member[2] and call.what != "leave" else ""
+        return "request.left" if member[2] and call.kind != "leave" else ""
 
     def _spend_nonces(self, calls: Sequence[Call]) -> set[tuple[int, bytes]]:
         """Store the nonces; return those that were not stored before."""
@@ -137,7 +131,7 @@ class CallGroup:
         self._known: dict[int, bytes] = {}
         self._taken: dict[int, tuple[int, int]] = {}
         if self._open is not None:
-            repliers = sorted({call.member for call in calls if call.what == "reply"})
+            repliers = sorted({call.member for call in calls if call.kind == "reply"})
             columns, rows = ("run", "round", "member"), [(self._open.run, self._open.round, one) for one in repliers]
             query = "SELECT replies.member, content FROM {given} JOIN replies USING (run, round, member)"
             self._known = dict(self._each(query, columns, rows))
@@ -145,19 +139,19 @@ class CallGroup:
                 query = "SELECT turns.member, taken, last FROM {given} JOIN turns USING (run, member)"
                 self._taken = {member: (taken, last) for member, taken, last in self._each(query, columns, rows)}
         query = "SELECT letters.id, member, answer FROM {given} JOIN letters ON letters.id = given.id"
-        wanted = (call.number for call in calls if call.what == "mail" and 0 <= call.number < 1 << 63)
+        wanted = (call.number for call in calls if call.kind == "mail" and 0 <= call.number < 1 << 63)
         self._letters = {row[0]: row[1:] for row in self._among(query, wanted)}
         query = "SELECT member, request FROM {given} JOIN leaving ON member = given.id"
-        leavers = (call.member for call in calls if call.what == "leave" and call.content)
+        leavers = (call.member for call in calls if call.kind == "leave" and call.content)
         self._leavers = dict(self._among(query, leavers))
 
     def _decide(self, call: Call) -> Outcome:
         try:
-            if call.what == "reply":
+            if call.kind == "reply":
                 return self._reply(call)
-            if call.what == "mail":
+            if call.kind == "mail":
                 return self._answer(call)
-            if call.what == "leave" and call.content:  # without content it only asks for the state
+            if call.kind == "leave" and call.content:  # without content it only asks for the state
                 return self._leave(call)
         except BadInput as error:
             return Outcome(error.code, error.sentence)
@@ -166,7 +160,7 @@ class CallGroup:
     def _reply(self, call: Call) -> Outcome:
         open_, member = self._open, call.member
         if open_ is None:
-            raise BadInput("reply.no-open-round", "no round is open that takes replies")
+            raise BadInput("reply.no-open-round", "no round is open for replies")
         open_.check_answers(member, call.number)
         if member in self._known:
             same = self._known[member] == call.content
@@ -174,7 +168,7 @@ class CallGroup:
         open_.check_turn(*self._taken.get(member, (0, -1)), self.filled)
         self._known[member] = call.content
         self._replies.append((open_.run, open_.round, member, call.content))
-        self.filled += call.content != NOTHING  # an empty answer takes no place
+        self.filled += call.content != NOTHING  # an empty reply does not count
         return Outcome()
 
     def _answer(self, call: Call) -> Outcome:
@@ -227,9 +221,9 @@ _STORAGE = Outcome("service.storage", "the service cannot write at the moment; n
 
 
 class Writer:
-    """Commits calls by `take` of a store in one thread: `outcome = await writer.submit(call)`."""
+    """Thread that commits calls by `SqlStore.take`: `outcome = await writer.submit(call)`."""
 
-    def __init__(self, take: Take) -> None:
+    def __init__(self, take: Callable[[Sequence[Call | EnrolmentCall]], list[Outcome]]) -> None:
         self.fault = ""  # code of the store's failure, for /healthz; empty once a transaction succeeds
         self._take, self._thread = take, ThreadPoolExecutor(1, "writer")
         self._waiting: list[tuple[Call | EnrolmentCall, asyncio.Future[Outcome]]] = []
@@ -249,7 +243,7 @@ class Writer:
         return await future
 
     def later(self, work: Callable[..., object], *values: object, **named: object) -> None:
-        """Do a less important write to the same store between two groups; failures are ignored."""
+        """Schedule a less important write to the same store between two groups; failures are ignored."""
         self._thread.submit(work, *values, **named)
 
     async def stop(self) -> None:

@@ -94,7 +94,7 @@ class PostgreSQL(Database):
         except psycopg.errors.InsufficientPrivilege as error:
             raise BadInput("database.refused", f"{error.diag.message_primary}", "--database") from None
 
-    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, *values: Any) -> list[Any]:
         with self._mutex:
             if self._inside is not None:  # always on the transaction's connection
                 return self._run(self._inside, statement, values)
@@ -106,12 +106,12 @@ class PostgreSQL(Database):
                     return self._run(self._connected(), statement, values)
                 raise
 
-    def _run(self, connection: psycopg.Connection[Any], statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _run(self, connection: psycopg.Connection[Any], statement: str, values: Sequence[Any]) -> list[Any]:
         with self._faults():
             cursor = connection.execute(statement.replace("?", "%s"), values, binary=True)
             return cursor.fetchall() if cursor.description else [(cursor.rowcount,)]
 
-    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
         if not rows:
             return []
         arrays = ", ".join(f"?::{TYPES[name]}[]" for name in columns)

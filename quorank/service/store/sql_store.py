@@ -78,13 +78,13 @@ class SqlStore:
 
     def __init__(self, database: Database) -> None:
         self.database, self._pruned = database, 0.0
-        self._open: Publication | None = None  # of the last group
-        self.epoch, self._heard = -1, 0  # as the holder, and the last turn whose answer was returned to it
+        self._open: Publication | None = None  # publication of the last group
+        self.epoch, self._heard = -1, 0  # epoch as the holder, and the last turn whose answer it has read
         try:
             found = database.value("SELECT format FROM service WHERE id = 1")
             require(found is not None, "file.damaged", "the store has lost its first row; restore a backup")
-            sentence = f"of format {found}, and this Quorank reads {FORMAT}; install the version that made it"
-            require(found == FORMAT, "store.version", f"the store is {sentence}")
+            sentence = f"the store has format {found}, this Quorank reads {FORMAT}; install the version that made it"
+            require(found == FORMAT, "store.version", sentence)
         except BaseException:
             database.close()
             raise
@@ -158,7 +158,7 @@ class SqlStore:
     def leaving(self, member: int) -> tuple[bytes, bytes | None] | None:
         """Return (request, receipt) of a member that has asked to leave; the receipt is None until it has left."""
         found = self.database.execute("SELECT request, receipt FROM leaving WHERE member = ?", member)
-        return (found[0][0], found[0][1]) if found else None
+        return found[0] if found else None
 
     # ------------------------------------------------------------ members
 
@@ -174,9 +174,7 @@ class SqlStore:
                 self._add(number, name, kind, digest)
             else:
                 again = kind == "party" and known.revoked is not None and known.left is None
-                sentence = (
-                    "is invited already; revoke it first where its invitation was lost; a device then needs a new name"
-                )
+                sentence = "is invited already; if its invitation was lost, revoke it, and give a device a new name"
                 require(again, "invitation.repeated", sentence, name)
                 new = "code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
                 self.database.execute(f"UPDATE members SET {new} WHERE name = ?", digest, self.now(), name)
@@ -197,12 +195,10 @@ class SqlStore:
 
     def open_enrolment(self, token: str, quota: int, ends: float) -> None:
         """Open enrolment by token, with a quota and an end time; repeating the token changes both."""
-        new = (
-            "INSERT INTO tokens VALUES (?, ?, 0, ?)"
-            " ON CONFLICT (digest) DO UPDATE SET quota = excluded.quota, ends = excluded.ends"
-        )
+        new = "ON CONFLICT (digest) DO UPDATE SET quota = excluded.quota, ends = excluded.ends"
         with self._changing():
-            self.database.execute(new, hashlib.sha256(token.encode()).digest(), quota, ends)
+            digest = hashlib.sha256(token.encode()).digest()
+            self.database.execute(f"INSERT INTO tokens VALUES (?, ?, 0, ?) {new}", digest, quota, ends)
 
     def close_enrolment(self) -> int:
         """End all open enrolment; returns the number of open tokens. Enrolled members stay."""
@@ -257,16 +253,16 @@ class SqlStore:
         quota, used, ends = found[0]
         require(self.now() < ends, "enrolment.ended", "this enrolment has ended; ask the operator for a new token")
         require(used < quota, "enrolment.full", "all places of this enrolment are taken; ask the operator")
-        number = self.next_number()
         self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
+        number = self.next_number()
         name = f"device-{number}"
         if self._member("name", name) is not None:
-            name = f"device-{number}-{digest.hex()[:8]}"
+            name += f"-{digest.hex()[:8]}"
         self._add(number, name, "device", None)
         return number
 
     def revoke(self, name: str) -> Member:
-        """Revoke a member: nothing of it is accepted any more."""
+        """Revoke a member; its requests are refused from now on."""
         with self._changing():
             found = self._member("name", name)
             if found is None:
@@ -285,17 +281,24 @@ class SqlStore:
         query = f"SELECT number FROM members WHERE {_ADMITTED} ORDER BY number"
         return [number for (number,) in self.database.execute(query)]
 
+    def keys(self) -> dict[int, bytes]:
+        """Return the public keys of the members that may take part, by number."""
+        return dict(self.database.execute(f"SELECT number, key FROM members WHERE {_ADMITTED} ORDER BY number"))
+
     def counts(self, since: float) -> dict[str, int]:
         """Return numbers of members: invited, enrolled ones that may take part, left, revoked, seen since a time."""
-        query = (
-            "SELECT count(*) FILTER (WHERE key IS NULL AND revoked IS NULL),"
-            f" count(*) FILTER (WHERE {_ADMITTED}), count(gone), count(revoked), count(*) FILTER (WHERE seen >= ?)"
-        )
-        names = ("invited", "enrolled", "left", "revoked", "seen")
-        return dict(zip(names, self.database.execute(f"{query} FROM members", since)[0], strict=True))
+        sums = {
+            "invited": "count(*) FILTER (WHERE key IS NULL AND revoked IS NULL)",
+            "enrolled": f"count(*) FILTER (WHERE {_ADMITTED})",
+            "left": "count(gone)",
+            "revoked": "count(revoked)",
+            "seen": "count(*) FILTER (WHERE seen >= ?)",
+        }
+        found = self.database.execute(f"SELECT {', '.join(sums.values())} FROM members", since)
+        return dict(zip(sums, found[0], strict=True))
 
     def programs(self) -> dict[str, int]:
-        """Return the number of members by program version; `other` for unknown and rare ones."""
+        """Return the number of members by program version; `other` counts unknown and rare versions."""
         query = f"SELECT coalesce(program, 'other'), count(*) FROM members WHERE seen IS NOT NULL AND {_ADMITTED}"
         found = self.database.execute(f"{query} GROUP BY 1")
         found.sort(key=lambda row: (row[0] == "other", -row[1], row[0]))
@@ -306,7 +309,7 @@ class SqlStore:
     # ------------------------------------------------------------ the holder
 
     def hold(self) -> int | None:
-        """Become the holder until the process ends or `release`; returns the epoch, None where another one is."""
+        """Become the holder until `release` or the end of the process; return the epoch, None if another holds."""
         if not self.database.try_lock():
             return None
         with self.database.transaction():
@@ -315,7 +318,7 @@ class SqlStore:
         return self.epoch
 
     def hold_in_turn(self, stop: Callable[[], bool]) -> int | None:
-        """Wait to become the holder; returns the epoch, None where it is stopped before."""
+        """Wait to become the holder; return the epoch, None if `stop` returns true before."""
         while (epoch := self.hold()) is None and not stop():
             time.sleep(TURN_SECONDS)
         return epoch
@@ -373,6 +376,7 @@ class SqlStore:
                 self.database.execute(new, name, content)
 
     def _delete_replies(self, run: str, round_: int) -> None:
+
         others = " OR ".join(
             f"EXISTS (SELECT 1 FROM replies WHERE {one})" for one in ("run < ?", "run > ?", "run = ? AND round > ?")
         )
@@ -395,7 +399,7 @@ class SqlStore:
         return [Message(*row) for row in self.database.execute(query, run, round_, after, last)]
 
     def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
-        """Send letters to members; returns their numbers."""
+        """Send letters to members; return their numbers."""
         new = "INSERT INTO letters (member, content) SELECT member, content FROM {given} RETURNING id"
         with self._changing(holder=True):
             return [id_ for (id_,) in self.database.each(new, ("member", "content"), letters)]
@@ -412,8 +416,7 @@ class SqlStore:
 
     def unanswered(self) -> list[tuple[int, int]]:
         """Return (id, member) of all unanswered letters, including those of an earlier holder."""
-        rows = self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
-        return [(id_, member) for id_, member in rows]
+        return self.database.execute("SELECT id, member FROM letters WHERE answer IS NULL ORDER BY id")
 
     def forget(self, letters: Sequence[int] | None) -> None:
         """Delete letters with their answers; None: all."""
@@ -425,8 +428,7 @@ class SqlStore:
 
     def leavers(self) -> list[tuple[int, bytes, bytes | None]]:
         """Return (member, request, receipt) of all requests to leave in order; the receipt is None until confirmed."""
-        rows = self.database.execute("SELECT member, request, receipt FROM leaving ORDER BY at, member")
-        return [(member, request, receipt) for member, request, receipt in rows]
+        return self.database.execute("SELECT member, request, receipt FROM leaving ORDER BY at, member")
 
     def let_go(self, member: int, receipt: bytes) -> None:
         """Store the confirmation of a member that has left; from now on it can only fetch it."""
@@ -454,7 +456,7 @@ class SqlStore:
 
     def tallies(self) -> dict[str, int]:
         """Return the refusals by code."""
-        return {name: int(count) for name, count in self.database.execute("SELECT name, count FROM tallies")}
+        return dict(self.database.execute("SELECT name, count FROM tallies"))
 
     def events(self, most: int = 200) -> list[dict[str, Any]]:
         """Return the newest events, newest first."""

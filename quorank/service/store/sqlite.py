@@ -83,14 +83,14 @@ class SQLite(Database):
                 raise OSError(number, f"the store cannot be used at the moment ({name})", f"{self.path}") from None
             raise
 
-    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str, *values: Any) -> list[Any]:
         with self._mutex, self._faults():
             cursor = self.connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else [(cursor.rowcount,)]
 
-    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def each(self, statement: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
         prepared = statement.format(given=f"(SELECT {', '.join(f'? AS {name}' for name in columns)}) AS given")
-        found: list[tuple[Any, ...]] = []
+        found: list[Any] = []
         with self._mutex, self._faults():
             for row in rows:
                 found += self.connection.execute(prepared, row)

@@ -96,8 +96,7 @@ BOOKMARK = _PLACE["bookmark"]
 UNVISITED_BOOKMARK = _PLACE["unvisited-bookmark"]
 UNVISITED_TYPED = _PLACE["unvisited-typed"]
 WEIGHTS = CUTS + BUCKETS + len(_BONUSES)
-PLACES = np.array([_PLACE[kind] for kind in VISIT_TYPES], np.int64)
-"""Index of the bonus of each visit type among the 22 weights."""
+PLACES = np.array([_PLACE[kind] for kind in VISIT_TYPES], np.int64)  # of each visit type's bonus in the 22 weights
 
 
 class AgedSuggestions(NamedTuple):

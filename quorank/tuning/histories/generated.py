@@ -32,8 +32,7 @@ from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, normal_pair, uniform_pair, uniforms
 from quorank.tuning.searches import Items
 
-RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)
-"""Ends of the buckets of §4: bucket 0 is the past four days, bucket 4 more than ninety."""
+RECENCY_DAYS = (4.0, 14.0, 31.0, 90.0)  # ends of the buckets of §4; bucket 4 is more than ninety days
 BUCKET_LIMITS = np.array([0.0, *RECENCY_DAYS, 365.0])  # limits of the drawn ages of each bucket, days
 LAST = 10  # most visits of |T_x|
 SIGMA = math.sqrt(30.0)  # σ of the noise on a person's choice

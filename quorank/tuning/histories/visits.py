@@ -40,8 +40,7 @@ from quorank.tuning.heuristics.frecency import PLACES, AgedSuggestions
 from quorank.tuning.histories.generated import LAST, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds
-LETTERS = 2
-"""Letters of a site's name that replace unrecorded typed text."""
+LETTERS = 2  # letters of a site's name that replace unrecorded typed text
 
 _LINK, _TYPED, _BOOKMARK = (VISIT_TYPES.index(name) for name in ("link", "typed", "bookmark"))
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:(//)?(www\.)?")

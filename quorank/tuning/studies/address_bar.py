@@ -46,8 +46,7 @@ from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.study import Study, TypedSearches
 
 CHUNK = 256  # persons at once: their pages stay in memory for a moment only
-DECAY = 0.025
-"""Firefox multiplied every score by 0.975 once a day; the paper says "a few percentage"."""
+DECAY = 0.025  # Firefox multiplied every score by 0.975 once a day; the paper says "a few percentage"
 SPACE = 32
 WORDS = 4  # of a page: the site's name and three of its title
 _TEXT, _TASTE = 2, 4  # rounds of Purpose.HISTORY; the others are in `histories`

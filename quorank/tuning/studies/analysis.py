@@ -141,8 +141,7 @@ def analyse(study: Study, collected: Mapping[str, TypedSearches]) -> Analysis:
     return Analysis(study.name, study.alpha, study.corrected_alpha, tuple(compared), arms)
 
 
-LEAST_CLIENTS = 4
-"""Minimum number of clients of an arm: a mean of one or two would reveal their answers."""
+LEAST_CLIENTS = 4  # minimum number of clients of an arm: a mean of one or two would reveal their answers
 
 
 @dataclass(frozen=True)

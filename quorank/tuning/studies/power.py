@@ -25,8 +25,7 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.tuning.studies.analysis import mann_whitney
 from quorank.tuning.studies.study import Study
 
-LEAST = {"characters": 1.0, "rank": 0.0}
-"""a: the least value that a metric can take."""
+LEAST = {"characters": 1.0, "rank": 0.0}  # a: the least value that a metric can take
 
 MOST_CLIENTS = 5_000_000
 BLOCK = 128  # studies that are drawn at once

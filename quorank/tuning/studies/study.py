@@ -30,11 +30,8 @@ from quorank.parts import Numbers
 from quorank.tuning.searches import take_rows
 
 Metric = Literal["characters", "rank"]
-METRICS: tuple[Metric, ...] = ("characters", "rank")
-"""Characters typed before a suggestion is selected, and its rank, counted from 0: §6.2."""
-
+METRICS: tuple[Metric, ...] = ("characters", "rank")  # typed before a suggestion is selected; its rank, from 0 (§6.2)
 LARGEST = {"characters": 12.0, "rank": 6.0}
-
 COLUMNS = ("client", "arm", "characters", "rank")
 KEY_BYTES = 32  # of an Ed25519 public key
 _MOST = 2**31 - 1

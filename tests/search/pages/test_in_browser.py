@@ -83,7 +83,7 @@ def test_a_person_types_moves_by_keys_opens_and_sees_why(chromium: Chromium, own
     assert search.history.choices()[0].document == (1, "money/old budget.txt")
     chromium.click(".why summary")
     reason = chromium.value("document.querySelector('.why[open]').innerText")
-    first = search.why("budget")[0]
+    first = search.find("budget").results[0]
     assert first.result.band in reason.lower() and f"{first.result.score:.2f}" in reason
     assert all(one.feature in reason for one in first.shares if abs(one.share) >= 0.005)
     longest = max(first.shares, key=lambda one: abs(one.share))
