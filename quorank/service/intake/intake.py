@@ -313,8 +313,11 @@ class Intake:
     # ------------------------------------------------------------ calls
 
     async def _task(self, request: Request) -> HttpAnswer:
-        public = requests.SIGNED not in request.headers and (await self.view()).public
-        member = None if public else await self._looks(request)
+        member = None
+        if requests.SIGNED not in request.headers and (await self.view()).public:
+            await self._body(request, 0)
+        else:
+            member = await self._looks(request)
         view = self._view
         if view.open is None:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
