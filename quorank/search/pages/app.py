@@ -20,7 +20,6 @@ from quorank.search.pages.changes import (
     CHANGES,
     MESSAGES,
     Change,
-    Pages,
     change_of_form,
     change_of_json,
     parse_form,
@@ -28,8 +27,9 @@ from quorank.search.pages.changes import (
 )
 from quorank.search.pages.drawing import draw, static_files
 from quorank.search.pages.security import HEADERS, READING, PageGate
+from quorank.search.pages.upkeep import Upkeep
 
-Values = Callable[[Pages, views.Given], dict[str, Any]]
+Values = Callable[[Upkeep, views.Given], dict[str, Any]]
 VIEWS: dict[str, tuple[str, Values]] = {
     "/": ("search", views.list_values),
     "/learned": ("learned", views.learned_values),
@@ -53,28 +53,28 @@ STATUS = {
 _BACK = re.compile(r"(/|/learned|/sources)(\?\S*)?")
 
 
-def search_app(pages: Pages, token: str, port: int) -> ASGIApp:
+def search_app(upkeep: Upkeep, token: str, port: int) -> ASGIApp:
     """Return the application for a search, behind its access control."""
     gate = PageGate(token, port)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            response = await _respond(pages, gate, Request(scope, receive))
+            response = await _respond(upkeep, gate, Request(scope, receive))
             response.headers.update(HEADERS)
             await response(scope, receive, send)
 
     return app
 
 
-async def _respond(pages: Pages, gate: PageGate, request: Request) -> Response:
+async def _respond(upkeep: Upkeep, gate: PageGate, request: Request) -> Response:
     """Return the response to a request; an error is a page for a browser, and code and sentence for a program."""
     try:
         if welcome := gate.admit(request):
             return welcome
         if request.method == "POST" and request.url.path in CHANGES:
-            return await _change(pages, request)
+            return await _change(upkeep, request)
         require(request.method in READING, "page.missing", "there is no such page")
-        return await run_in_threadpool(_read, pages, request)
+        return await run_in_threadpool(_read, upkeep, request)
     except BadInput as error:
         found = error
     except OSError as error:
@@ -93,45 +93,45 @@ def _wants_page(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def _read(pages: Pages, request: Request) -> Response:
+def _read(upkeep: Upkeep, request: Request) -> Response:
     path, given = request.url.path, request.query_params
     if path in VIEWS:
-        return _draw_page(pages, path, given)
+        return _draw_page(upkeep, path, given)
     if path in ANSWERS:
-        return JSONResponse(ANSWERS[path](pages, given))
+        return JSONResponse(ANSWERS[path](upkeep, given))
     require(path in static_files(), "page.missing", "there is no such page")
     content, kind = static_files()[path]
     return Response(content, media_type=kind)
 
 
-def _draw_page(pages: Pages, path: str, given: views.Given, problem: BadInput | None = None) -> Response:
+def _draw_page(upkeep: Upkeep, path: str, given: views.Given, problem: BadInput | None = None) -> Response:
     template, values = VIEWS[path]
     notice, status = MESSAGES.get(given.get("done", ""), ""), STATUS.get(problem.code, 400) if problem else 200
-    return draw(template, status, here=template, notice=notice, problem=problem, **values(pages, given))
+    return draw(template, status, here=template, notice=notice, problem=problem, **values(upkeep, given))
 
 
-async def _change(pages: Pages, request: Request) -> Response:
+async def _change(upkeep: Upkeep, request: Request) -> Response:
     """Apply a change; a form is answered by the page in its field `back`, a program by the result."""
     kind, change = request.headers.get("content-type", "").partition(";")[0].strip().lower(), CHANGES[request.url.path]
     if kind == "application/json":
-        return await _apply(pages, request, change_of_json(await read_body(request), change), "/")
+        return await _apply(upkeep, request, change_of_json(await read_body(request), change), "/")
     sentence = "expected the fields of a form or application/json"
     require(kind == "application/x-www-form-urlencoded", "request.wrong-type", sentence)
     fields = parse_form(await read_body(request))
     back = fields.get("back", "/")
     back = back if _BACK.fullmatch(back) else "/"
     try:
-        return await _apply(pages, request, change_of_form(fields, change), back)
+        return await _apply(upkeep, request, change_of_form(fields, change), back)
     except BadInput as error:
         if not _wants_page(request):
             raise
         page = urlsplit(back)
         given = dict(parse_qsl(page.query)) | {"path": fields.get("path", "")}
-        return await run_in_threadpool(_draw_page, pages, page.path, given, error)
+        return await run_in_threadpool(_draw_page, upkeep, page.path, given, error)
 
 
-async def _apply(pages: Pages, request: Request, change: Change, back: str) -> Response:
-    result, message = await run_in_threadpool(change, pages)
+async def _apply(upkeep: Upkeep, request: Request, change: Change, back: str) -> Response:
+    result, message = await run_in_threadpool(change, upkeep)
     if not _wants_page(request):
         return JSONResponse(result)
     done = f"{'&' if '?' in back else '?'}done={message}" if message else ""

@@ -1,6 +1,6 @@
 """Changes that a person requests by a form of a page, and a program by a JSON object.
 
-Each is a function in `CHANGES`. Its parameters after `pages` are the fields of the request. It returns the result for
+Each is a function in `CHANGES`. Its parameters after `upkeep` are the fields of the request. It returns the result for
 programs, and the key of the message that the page shows after a form.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import MISSING, field, fields, make_dataclass
 from functools import cache, partial
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -62,32 +62,25 @@ Token = Annotated[str, Length(100)]
 Outcome = tuple[dict[str, Any], str]
 
 
-class Pages(NamedTuple):
-    """Search whose pages are served."""
-
-    search: PersonalSearch
-    upkeep: Upkeep
-
-
-Change = Callable[[Pages], Outcome]
+Change = Callable[[Upkeep], Outcome]
 """Change with the fields of its request."""
 
 
-def choose(pages: Pages, token: Token, document: Number) -> Outcome:
+def choose(upkeep: Upkeep, token: Token, document: Number) -> Outcome:
     """Learn from a result that a program opens."""
-    return {"path": pages.search.choose(token, document)}, ""
+    return {"path": upkeep.search.choose(token, document)}, ""
 
 
-def open_result(pages: Pages, token: Token, document: Number) -> Outcome:
+def open_result(upkeep: Upkeep, token: Token, document: Number) -> Outcome:
     """Open a result with the system's program, and learn from it."""
-    path = pages.search.choose(token, document)
-    pages.upkeep.contact_soon()
-    message = open_document(pages.search, document) if web_address(path) is None else ""
+    path = upkeep.search.choose(token, document)
+    upkeep.contact_soon()
+    message = open_document(upkeep.search, document) if web_address(path) is None else ""
     return {"sentence": MESSAGES.get(message, "")}, message
 
 
 def forget(
-    pages: Pages,
+    upkeep: Upkeep,
     document: Number | None = None,
     query: Annotated[str, Length(LONGEST_QUERY)] | None = None,
     all: bool = False,
@@ -98,80 +91,80 @@ def forget(
     sentence = 'expected one of {"document": N}, {"query": TEXT} and {"all": true}'
     require(given == 1, "request.malformed", sentence)
     if query is not None:
-        return {"choices": pages.search.forget_query(query)}, "query"
+        return {"choices": upkeep.search.forget_query(query)}, "query"
     if document is not None:
-        with pages.upkeep.writing():
-            pages.search.forget_documents([document])
+        with upkeep.writing():
+            upkeep.search.forget_documents([document])
         return {"documents": 1}, "forgotten"
     _require_sure(sure)
-    with pages.upkeep.writing():
-        pages.search.forget_all()
-    pages.upkeep.watch_again()
+    with upkeep.writing():
+        upkeep.search.forget_all()
+    upkeep.watch_again()
     return {"all": True}, "everything"
 
 
-def reset(pages: Pages, sure: bool = True) -> Outcome:
+def reset(upkeep: Upkeep, sure: bool = True) -> Outcome:
     """Erase all choices."""
     _require_sure(sure)
-    return {"choices": pages.search.reset()}, "reset"
+    return {"choices": upkeep.search.reset()}, "reset"
 
 
-def join(pages: Pages, invitation: Annotated[str, Length(4096)] = "") -> Outcome:
+def join(upkeep: Upkeep, invitation: Annotated[str, Length(4096)] = "") -> Outcome:
     """Accept the invitation in a file."""
-    found = pages.search.membership.join(_checked_path(invitation))
-    pages.upkeep.contact_soon()
+    found = upkeep.search.membership.join(_checked_path(invitation))
+    upkeep.contact_soon()
     return found, "joined"
 
 
-def consent(pages: Pages, given: bool) -> Outcome:
+def consent(upkeep: Upkeep, given: bool) -> Outcome:
     """Give or withdraw consent."""
-    pages.search.membership.consent(given)
-    pages.upkeep.contact_soon()
-    return pages.search.membership.status() or {}, "agreed" if given else "paused"
+    upkeep.search.membership.consent(given)
+    upkeep.contact_soon()
+    return upkeep.search.membership.status() or {}, "agreed" if given else "paused"
 
 
-def sync(pages: Pages) -> Outcome:
+def sync(upkeep: Upkeep) -> Outcome:
     """Contact the service now."""
-    require(pages.search.membership.joined, "device.missing", "this search has not joined a federation")
-    pages.upkeep.contact(force=True)
-    last = pages.upkeep.last_contact
+    require(upkeep.search.membership.joined, "device.missing", "this search has not joined a federation")
+    upkeep.contact(force=True)
+    last = upkeep.last_contact
     return ({} if last is None else {"outcome": last.outcome, "sentence": last.sentence}), "asked"
 
 
-def leave(pages: Pages, sure: bool = True) -> Outcome:
+def leave(upkeep: Upkeep, sure: bool = True) -> Outcome:
     """Withdraw from the federation."""
     _require_sure(sure)
-    report = pages.search.membership.leave()
-    pages.upkeep.contact_soon()
+    report = upkeep.search.membership.leave()
+    upkeep.contact_soon()
     return report.table(), report.outcome if report.outcome in ("left", "leaving") else "not-reached"
 
 
-def add_source(pages: Pages, path: str) -> Outcome:
+def add_source(upkeep: Upkeep, path: str) -> Outcome:
     """Add the source at a path; its content shows its kind."""
     path = _checked_path(path)
     try:
         source = source_at(path)
     except OSError as error:
         raise BadInput("path.unreadable", first_line(error), path) from None
-    with pages.upkeep.writing():
-        number = pages.search.add(source)
-    pages.upkeep.scan_soon(number)
-    pages.upkeep.watch_again()
+    with upkeep.writing():
+        number = upkeep.search.add(source)
+    upkeep.scan_soon(number)
+    upkeep.watch_again()
     return {"number": number}, "added"
 
 
-def remove_source(pages: Pages, number: Number) -> Outcome:
+def remove_source(upkeep: Upkeep, number: Number) -> Outcome:
     """Remove a source, and erase its documents."""
-    with pages.upkeep.writing():
-        removed = pages.search.remove(number)
-    pages.upkeep.watch_again()
+    with upkeep.writing():
+        removed = upkeep.search.remove(number)
+    upkeep.watch_again()
     return {"documents": removed}, "removed"
 
 
-def scan_source(pages: Pages, number: Number) -> Outcome:
+def scan_source(upkeep: Upkeep, number: Number) -> Outcome:
     """Scan a source again."""
-    pages.search.source(number)
-    pages.upkeep.scan_soon(number)
+    upkeep.search.source(number)
+    upkeep.scan_soon(number)
     return {}, "reading"
 
 
@@ -226,24 +219,20 @@ def local_file(search: PersonalSearch, document: int) -> Path:
 
 
 def open_document(search: PersonalSearch, document: int) -> str:
-    """Open the file of a document with the system's program; return the key of the message."""
+    """Start the system's program for the file of a document; return the key of the message."""
     path = local_file(search, document)
     runs = path.suffix.lower() in RUN_BY_OPENING
-    open_path(path.parent if runs else path)
-    return "folder-opened" if runs else "opened"
-
-
-def open_path(path: Path) -> None:
-    """Start the system's program for a path, without waiting for it."""
+    opened, message = (path.parent, "folder-opened") if runs else (path, "opened")
     if sys.platform == "win32":
-        os.startfile(path)
-        return
+        os.startfile(opened)
+        return message
     name = "open" if sys.platform == "darwin" else "xdg-open"
     program = shutil.which(name)
-    require(program, "system.no-opener", f"this system has no {name}; open the file yourself", f"{path}")
-    assert program is not None
+    if program is None:
+        raise BadInput("system.no-opener", f"this system has no {name}; open the file yourself", f"{opened}")
     quiet = subprocess.DEVNULL
-    subprocess.Popen([program, path], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    subprocess.Popen([program, opened], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    return message
 
 
 # ---------------------------------------------------------------- reading of requests
@@ -269,7 +258,7 @@ def parse_form(content: bytes) -> dict[str, str]:
 
 @cache
 def _fields_of(change: Callable[..., Outcome]) -> type[Any]:
-    """Return a dataclass of the fields of a change's requests: its parameters after `pages`."""
+    """Return a dataclass of the fields of a change's requests: its parameters after `upkeep`."""
     hints = get_type_hints(change, include_extras=True)
     _, *parameters = signature(change).parameters.values()
     defaults = {each.name: MISSING if each.default is Parameter.empty else each.default for each in parameters}

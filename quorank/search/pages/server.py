@@ -16,7 +16,6 @@ from quorank.errors import BadInput
 from quorank.files.atomic import read_whole, write_whole
 from quorank.search.home import SearchHome
 from quorank.search.pages.app import search_app
-from quorank.search.pages.changes import Pages
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
 from quorank.service.dashboard.loopback_server import loopback_socket, served
@@ -38,7 +37,6 @@ class SearchServer:
         self, search: PersonalSearch, port: int = 0, *, say: Callable[[str], object] = lambda sentence: None
     ) -> None:
         self.upkeep, self._stack, self._port = Upkeep(search, say=say), ExitStack(), port
-        self._pages = Pages(search, self.upkeep)
         self.token, self.port = page_token(search.home), 0
 
     def start(self) -> Self:
@@ -47,7 +45,7 @@ class SearchServer:
             bound = stack.enter_context(loopback_socket(self._port))
             self.port = int(bound.getsockname()[1])
             stack.callback(self.upkeep.close)
-            stack.enter_context(served(search_app(self._pages, self.token, self.port), bound))
+            stack.enter_context(served(search_app(self.upkeep, self.token, self.port), bound))
             self.upkeep.start()
             self._stack = stack.pop_all()
         return self

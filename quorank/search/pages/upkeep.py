@@ -51,7 +51,7 @@ class Upkeep:
     """
 
     def __init__(self, search: PersonalSearch, *, say: Callable[[str], object] = lambda _: None) -> None:
-        self._search, self._say = search, say
+        self.search, self._say = search, say
         self._turn = Condition()
         self._queue: list[int] = []
         self._others, self._busy, self._stopping = 0, False, False
@@ -64,7 +64,7 @@ class Upkeep:
 
     def start(self) -> None:
         """Scan all sources once, then whenever they change."""
-        for stored in self._search.index.sources():
+        for stored in self.search.index.sources():
             self.scan_soon(stored.id)
         works = (self._scan_sources, self._contact_service, self._watch_sources)
         self._threads = [Thread(target=work, daemon=True, name=work.__name__) for work in works]
@@ -148,7 +148,7 @@ class Upkeep:
             self.progress = ScanProgress(number, new + report.unchanged, new, report.skipped, report.seconds)
 
         try:
-            finished = self._search.update(number, note, self._interrupted).finished
+            finished = self.search.update(number, note, self._interrupted).finished
         except (BadInput, OSError) as error:
             code = error.code if isinstance(error, BadInput) else ""
             if code not in ("source.unknown", "source.missing"):
@@ -165,9 +165,9 @@ class Upkeep:
         while not self._stopping:
             self._sources_changed.clear()
             numbers, sources = [], []
-            for stored in self._search.index.sources():
+            for stored in self.search.index.sources():
                 try:
-                    sources.append(self._search.source(stored.id))
+                    sources.append(self.search.source(stored.id))
                     numbers.append(stored.id)
                 except BadInput as error:  # of a package that is no longer installed
                     self.problems[stored.id] = str(error)
@@ -183,12 +183,12 @@ class Upkeep:
     def _contact_service(self) -> None:
         while not self._stopping:
             self._contact_now.clear()
-            self._contact_now.wait(self.contact() if self._search.membership.joined else LONGEST_WAIT)
+            self._contact_now.wait(self.contact() if self.search.membership.joined else LONGEST_WAIT)
 
     def contact(self, *, force: bool = False) -> float:
         """Contact the service once, if due or forced; return the seconds until the next contact."""
         try:
-            report = self._search.membership.sync(force=force)
+            report = self.search.membership.sync(force=force)
         except (BadInput, OSError) as error:
             self.last_contact = LastContact(time.time(), "failed", _sentence_of(error))
             return AGAIN

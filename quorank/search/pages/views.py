@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 from quorank.errors import BadInput, require
 from quorank.search.index.query import LONGEST_QUERY
-from quorank.search.pages.changes import Pages
 from quorank.search.pages.drawing import share_bars
+from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import CANDIDATES, PAGE, Order, SearchResult
 from quorank.search.ranking.choice_history import StoredTrial
 from quorank.search.ranking.personal_part import LEAST
@@ -66,44 +66,41 @@ class ListState:
         return " ".join(parts)
 
 
-def _find(pages: Pages, state: ListState, **options: Any) -> Any:
-    search = pages.search
+def _find(upkeep: Upkeep, state: ListState, **options: Any) -> Any:
     within = state.within(datetime.now())
-    return search.find(state.q, order=state.order, first=state.first, within=within, **options)
+    return upkeep.search.find(state.q, order=state.order, first=state.first, within=within, **options)
 
 
-def list_values(pages: Pages, given: Given, *, typing: bool = False) -> dict[str, Any]:
+def list_values(upkeep: Upkeep, given: Given, *, typing: bool = False) -> dict[str, Any]:
     """Return the values of the search page, or of its list while the person types."""
     state = ListState.read(given)
-    found = _find(pages, state, typing=typing) if state.q.strip() else None
+    found = _find(upkeep, state, typing=typing) if state.q.strip() else None
     return {
         "state": state,
         "found": found,
-        "rows": [] if found is None else [_result_row(result) for result in found.results],
-        "documents": pages.search.index.count(),
-        "kinds": pages.search.index.kinds(),
-        "reading": _is_reading(pages),
+        "rows": [] if found is None else [{"result": one, "bars": _score_bars(one)} for one in found.results],
+        "documents": upkeep.search.index.count(),
+        "kinds": upkeep.search.index.kinds(),
+        "reading": _is_reading(upkeep),
         "last": 0 if found is None else min(found.found, CANDIDATES),
         "page_size": PAGE,
     }
 
 
-def _result_row(result: SearchResult) -> dict[str, Any]:
-    """Return a result with its shares as bars."""
-    shares = [(one.feature, one.share, (one.value, one.weight)) for one in result.shares]
-    return {"result": result, "bars": share_bars(shares)}
+def _score_bars(result: SearchResult) -> dict[str, Any]:
+    return share_bars([(one.feature, one.share, (one.value, one.weight)) for one in result.shares])
 
 
-def _is_reading(pages: Pages) -> bool:
-    return pages.upkeep.progress is not None or bool(pages.upkeep.waiting)
+def _is_reading(upkeep: Upkeep) -> bool:
+    return upkeep.progress is not None or bool(upkeep.waiting)
 
 
 # ---------------------------------------------------------------- what was learned and sent
 
 
-def learned_values(pages: Pages, given: Given) -> dict[str, Any]:
+def learned_values(upkeep: Upkeep, given: Given) -> dict[str, Any]:
     """Return choices, personal part, received rankers, releases and consent."""
-    search = pages.search
+    search = upkeep.search
     choices, trials, shared = search.history.choices(), search.history.trials(), search.shared
     shifts = zip(SEARCH_FEATURES, (search.parameters - shared).tolist(), shared.tolist(), strict=True)
     moved = [(name, shift, (weight,)) for name, shift, weight in shifts if shift != 0.0]
@@ -118,16 +115,16 @@ def learned_values(pages: Pages, given: Given) -> dict[str, Any]:
         "trials": [(one, trial_sentence(one)) for one in trials[:SHOWN_TRIALS]],
         "taken": sum(one.trial.taken for one in trials),
         "tried": len(trials),
-        "contact": pages.upkeep.last_contact,
-        **_membership_values(pages),
+        "contact": upkeep.last_contact,
+        **_membership_values(upkeep),
     }
 
 
-def _membership_values(pages: Pages) -> dict[str, Any]:
-    status = pages.search.membership.status()
+def _membership_values(upkeep: Upkeep) -> dict[str, Any]:
+    status = upkeep.search.membership.status()
     if status is None:
         return {"device": None, "releases": [], "consents": [], "privacy": {}, "url": ""}
-    client = pages.search.membership.client
+    client = upkeep.search.membership.client
     return {
         "device": status,
         "url": client.invitation.url,
@@ -169,9 +166,9 @@ def trial_sentence(one: StoredTrial) -> str:
 # ---------------------------------------------------------------- sources
 
 
-def source_values(pages: Pages, given: Given) -> dict[str, Any]:
+def source_values(upkeep: Upkeep, given: Given) -> dict[str, Any]:
     """Return the sources with their documents, scans and logs, and the browsers that are not sources yet."""
-    upkeep, index = pages.upkeep, pages.search.index
+    index = upkeep.search.index
     progress, waiting, stored = upkeep.progress, upkeep.waiting, index.sources()
     rows = []
     for source in stored:
@@ -192,7 +189,7 @@ def source_values(pages: Pages, given: Given) -> dict[str, Any]:
     suggestions = [{"name": each.title, "path": str(path)} for each in browsers for path in each.profiles()]
     return {
         "rows": rows,
-        "reading": _is_reading(pages),
+        "reading": _is_reading(upkeep),
         "suggestions": [one for one in suggestions if one["path"] not in known],
         "path": given.get("path", "").strip(),
     }
@@ -201,23 +198,23 @@ def source_values(pages: Pages, given: Given) -> dict[str, Any]:
 # ---------------------------------------------------------------- programs
 
 
-def find_answer(pages: Pages, given: Given) -> dict[str, Any]:
+def find_answer(upkeep: Upkeep, given: Given) -> dict[str, Any]:
     """Search; with `typing=1` the last word may be unfinished, and filters and order are as on the page."""
-    page = _find(pages, ListState.read(given), limit=_limit(given), typing=given.get("typing") == "1")
+    page = _find(upkeep, ListState.read(given), limit=_limit(given), typing=given.get("typing") == "1")
     results = [{"document": one.document} | one.table() | {"modified": one.modified} for one in page.results]
     return {"token": page.token, "results": results, "found": page.found, "milliseconds": round(1000 * page.seconds, 3)}
 
 
-def why_answer(pages: Pages, given: Given) -> dict[str, Any]:
+def why_answer(upkeep: Upkeep, given: Given) -> dict[str, Any]:
     """Explain the position of each result."""
-    page = pages.search.find(ListState.read(given).q, limit=_limit(given))
+    page = upkeep.search.find(ListState.read(given).q, limit=_limit(given))
     return {"results": [{"document": one.document} | one.explained_table() for one in page.results]}
 
 
-def status_answer(pages: Pages, given: Given) -> dict[str, Any]:
+def status_answer(upkeep: Upkeep, given: Given) -> dict[str, Any]:
     """Return the status of the search, with the scans in progress."""
-    upkeep, progress = pages.upkeep, pages.upkeep.progress
-    return pages.search.status() | {
+    progress = upkeep.progress
+    return upkeep.search.status() | {
         "reading": None if progress is None else progress._asdict(),
         "waiting": list(upkeep.waiting),
         "problems": {f"{number}": text for number, text in upkeep.problems.items()},
