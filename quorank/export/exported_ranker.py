@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,15 +24,6 @@ FAMILIES: dict[Family, str] = {
     "trees": "trees; choose another format",
 }
 """Families of functions that rankers belong to, and the formats that hold them."""
-
-
-class HiddenLayer(NamedTuple):
-    """The network v·a(Wx + b)."""
-
-    weights: Floats  # W (hidden, n)
-    bias: Floats  # b (hidden,)
-    output: Floats  # v (hidden,)
-    activation: Literal["relu", "sigmoid"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +51,9 @@ class ExportedRanker:
         return replace(self.saved, normalisation=RawFeatures(), missing=0.0) if self.prenormalised else self.saved
 
     @property
-    def per_list(self) -> bool:
-        """True if a score depends on the other documents of the list."""
-        return self.effective.normalisation.kind == WithinQuery.kind
-
-    @property
     def normalisation(self) -> Normalisation:
-        """The part of the normalisation that is done row by row."""
-        return RawFeatures() if self.per_list else self.effective.normalisation
+        """Normalisation of the features that the system receives."""
+        return self.effective.normalisation
 
     @property
     def missing(self) -> float:
@@ -96,18 +82,9 @@ class ExportedRanker:
         return np.where(self.span > 0.0, self.saved.theta, 0.0).astype(np.float32)
 
     @cached_property
-    def layer(self) -> HiddenLayer:
-        """Parameters of a network; weights are 0 where a feature is constant."""
-        hidden, n = self.saved.ranker.hidden, self.saved.n_features
-        theta = self.saved.theta.astype(np.float32)
-        weights = np.where(self.span > 0.0, theta[: hidden * n].reshape(hidden, n), np.float32(0.0))
-        bias, output = theta[hidden * n : hidden * (n + 1)], theta[hidden * (n + 1) :]
-        return HiddenLayer(weights, bias, output, self.saved.ranker.activation)
-
-    @cached_property
     def trees(self) -> list[NodeTree]:
         """The trees, over features that are not normalised."""
-        return trees_of(self.effective, self.normalisation)
+        return trees_of(self.effective)
 
 
 Scorer = Callable[[Floats], Any]
@@ -147,7 +124,7 @@ class ExportTarget:
             f"its features are normalised within each list, which {self.system} cannot do; train with "
             'normalize = "fixed", or normalise the features yourself and say --normalised'
         )
-        require(not exported.per_list, "export.per-list", sentence, where)
+        require(exported.normalisation.kind != WithinQuery.kind, "export.per-list", sentence, where)
         sentence = (
             f"a missing feature counts as {exported.missing:g} here and as 0 in {self.system}; train with missing = 0, or "
             "choose onnx, solr or vespa"

@@ -94,11 +94,13 @@ def _add_layers(graph: _Graph, prepared: str, exported: ExportedRanker) -> str:
     """Multiply by the weights of a linear ranker, or compute v·a(Wx + b)."""
     if exported.family == "linear":
         return graph.add("MatMul", prepared, graph.constant("weights", exported.weights[:, None]))
-    layer = exported.layer
-    product = graph.add("MatMul", prepared, graph.constant("weights", np.ascontiguousarray(layer.weights.T)))
-    units = graph.add("Add", product, graph.constant("bias", layer.bias))
-    active = graph.add("Relu" if layer.activation == "relu" else "Sigmoid", units)
-    return graph.add("MatMul", active, graph.constant("output", layer.output[:, None]))
+    ranker, n, theta = exported.saved.ranker, exported.saved.n_features, exported.saved.theta.astype(np.float32)
+    weights, bias, output = np.split(theta, [ranker.hidden * n, ranker.hidden * (n + 1)])
+    weights = np.where(exported.span > 0.0, weights.reshape(ranker.hidden, n), np.float32(0.0))
+    product = graph.add("MatMul", prepared, graph.constant("weights", np.ascontiguousarray(weights.T)))
+    units = graph.add("Add", product, graph.constant("bias", bias))
+    active = graph.add("Relu" if ranker.activation == "relu" else "Sigmoid", units)
+    return graph.add("MatMul", active, graph.constant("output", output[:, None]))
 
 
 def _tree_attributes(trees: list[NodeTree]) -> dict[str, Any]:

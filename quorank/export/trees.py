@@ -18,8 +18,6 @@ from quorank.kernels.arrays import Floats
 from quorank.rankers.ranker_file import SavedRanker
 from quorank.rankers.trees import TreeArrays, Trees
 
-_LARGEST = np.finfo(np.float32).max
-
 
 @dataclass
 class NodeTree:
@@ -77,18 +75,13 @@ class NodeTree:
 # ------------------------------------------------------------ trees of a ranker
 
 
-def trees_of(saved: SavedRanker, normalisation: Normalisation) -> list[NodeTree]:
-    """Return the trees of a ranker over features that `normalisation` prepares row by row."""
+def trees_of(saved: SavedRanker) -> list[NodeTree]:
+    """Return the trees of a ranker over features without its fixed normalisation."""
     assert saved.ranker.grown
     shape = Trees(saved.ranker.tree_leaves, saved.ranker.size(saved.n_features) // (5 * saved.ranker.tree_leaves - 4))
     arrays = shape.arrays(saved.theta)
-    return [_raw_tree(arrays, tree, normalisation, saved.missing) for tree in range(shape.trees)] or [_one_leaf(0.0)]
-
-
-def _one_leaf(value: float) -> NodeTree:
-    tree = NodeTree()
-    tree.add(-1, value)
-    return tree
+    trees = [_raw_tree(arrays, tree, saved.normalisation, saved.missing) for tree in range(shape.trees)]
+    return trees or [NodeTree([-1], [0.0], [-1], [-1], [False])]
 
 
 def _raw_tree(arrays: TreeArrays, number: int, normalisation: Normalisation, missing: float) -> NodeTree:
@@ -108,7 +101,7 @@ def _raw_tree(arrays: TreeArrays, number: int, normalisation: Normalisation, mis
     first = side[0] or (-1 if left[0] == right[0] <= 0 else 0)  # a tree of one leaf has two equal children
     root = deciding(left[0] if first < 0 else right[0]) if first else 0
     if first and root <= 0:
-        return _one_leaf(values[-root])
+        return NodeTree([-1], [values[-root]], [-1], [-1], [False])
     order, children = [root], []  # splits breadth first; the two children of each
     for node in order:
         children.append((deciding(left[node]), deciding(right[node])))
@@ -130,7 +123,7 @@ def _raw_thresholds(feature: Floats, threshold: Floats, normalisation: Normalisa
     def goes_left(key: np.ndarray) -> np.ndarray:
         return _normalise(_from_key(key), feature, normalisation) <= threshold
 
-    most = _ordered_keys(np.array([_LARGEST], dtype=np.float32))[0]
+    most = int(np.finfo(np.float32).max.view(np.int32))
     low, high = np.full(len(threshold), -most), np.full(len(threshold), most)
     always, never = goes_left(high), ~goes_left(low)
     while (low < high).any():
@@ -149,13 +142,8 @@ def _normalise(values: Floats, feature: Floats, normalisation: Normalisation) ->
         return np.where(high > low, (values.astype(np.float64) - low) / (high - low), 0.0).astype(np.float32)
 
 
-def _ordered_keys(values: Floats) -> np.ndarray:
-    """Map float32 numbers to integers in the same order, neighbours to neighbours."""
-    bits = values.view(np.int32).astype(np.int64)
-    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
-
-
 def _from_key(keys: np.ndarray) -> Floats:
+    """Map integers to float32 numbers in the same order, neighbours to neighbours."""
     bits = np.where(keys < 0, -keys | 0x80000000, keys)
     return bits.astype(np.uint32).view(np.float32)
 
