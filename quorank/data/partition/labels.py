@@ -1,18 +1,4 @@
-"""Partition of type 2: clients hold documents of few labels only (thesis §4.4.1, after Li et al. 2022).
-
-All combinations of `per_client` labels are given to clients in random order, again and again if there are more
-clients than combinations. The documents of each label are then divided randomly and equally among the clients that
-own it, so that no document has two owners. A client's candidate lists are what it got of each query; a query of which
-it got nothing is not among its queries.
-
-With one label per client (#R = 1) every list holds equal labels: all its rankings are equally good, and PDGD's pairs
-come from clicks that say nothing about relevance.
-
-Data-sharing (`shared`; thesis §4.4.3, after Zhao et al. 2018) is a remedy: a random share of the training queries,
-complete with all of their documents, is given to every client, and the rest is divided. A client draws its queries from
-all of its lists alike, own and shared. The ranker that the coordinator warms up on the shared data is left out: the
-thesis does not say with whose clicks.
-"""
+"""Partition of type 2: clients hold documents of few labels only (thesis §4.4.1, after Li et al. 2022)."""
 
 from __future__ import annotations
 
@@ -22,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares, own_shares
+from quorank.data.partition.shares import Partition, Shares, Step, check_counts, own_shares
 from quorank.data.ranking import Collection, RankingData
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Booleans, Integers
@@ -33,14 +19,41 @@ MOST_SHARED = 1 << 32  # bytes that the clients' copies of shared lists may fill
 
 @dataclass(frozen=True)
 class LabelSplit(Partition):
-    """Type 2: each client is its own group. The IID twin lets every client draw from the whole training set."""
+    """Type 2: clients own labels, and a document of a label has one owner among the clients that own the label.
+
+    All combinations of #R labels are given to clients in random order, again and again if there are more clients than
+    combinations. The documents of each label are divided randomly and equally among its owners. A client's candidate lists
+    are its documents of each query; queries of which it has none are not among its queries. With #R = 1 every list holds
+    equal labels, so all its rankings are equally good, and clicks say nothing about relevance.
+
+    Data-sharing (thesis §4.4.3, after Zhao et al. 2018) is a remedy: a random share |G|/|D| of the training queries, with
+    all of their documents, is given to every client, and the rest is divided. A client draws from own and shared lists
+    alike. The ranker that the thesis warms up on the shared data is left out: it does not say with whose clicks.
+
+    Args:
+        per_client: #R, labels of a client, 1 to 127.
+        iid: The IID twin: every client draws from the whole training set.
+        quantity: Interactions of clients per round, cycling (type 4 mixed in); by default those of the experiment.
+        shared: |G|/|D|, share of the training queries that every client holds, in [0, 1).
+
+    Raises:
+        BadInput: `value.out-of-range` for a field; of `split` `partition.too-few-labels`, `partition.too-few-clients` for a
+            combination without a client, `partition.too-many-clients` for a label with fewer documents than owners,
+            `partition.nothing-to-divide` if all queries would be shared, and `partition.too-large` for their copies.
+
+    >>> from quorank.data import Collection, RankingData
+    >>> lists = RankingData.from_arrays([[0.1], [0.9], [0.4], [0.2]], [0, 1, 1, 0], [0, 2, 4])
+    >>> shares = LabelSplit(per_client=1).split(Collection("two", lists, lists), clients=2, interactions=4, seed=1)
+    >>> [shares.data.labels[shares.data.rows_of(query)].tolist() for query in range(4)]  # two lists of client 0, two of 1
+    [[0], [0], [1], [1]]
+    """
 
     kind: ClassVar[str] = "labels"
 
-    per_client: int = 1  # #R, labels of a client
-    iid: bool = False  # the twin: every client draws from the whole training set
-    quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
-    shared: float = 0.0  # |G|/|D|, the share of the training queries that every client holds
+    per_client: int = 1
+    iid: bool = False
+    quantity: tuple[int, ...] | None = None
+    shared: float = 0.0
 
     def __post_init__(self) -> None:
         require_range("per_client", self.per_client, least=1, most=127)
@@ -48,8 +61,7 @@ class LabelSplit(Partition):
         check_counts("quantity", self.quantity)
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
-        """Divide the documents by label; the lists that all clients hold are copied to each."""
-        alike = equal_shares(collection, clients, interactions, None if self.iid else self.quantity)
+        alike = self.equal_shares(collection, clients, interactions)
         if self.iid:
             return alike
         return own_shares(alike, *divide_rows(collection.train, self.owners(collection.train, clients, seed), clients))
@@ -95,10 +107,10 @@ def labels_of_clients(labels: Integers, per_client: int, clients: int, seed: int
     return chosen
 
 
-def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[RankingData, Integers, Integers]:
-    """Return the rows of owner 0, then of owner 1, …, in candidate lists; with first query and query count of each.
+def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[RankingData, Integers]:
+    """Return the rows of owner 0, then of owner 1, …, in candidate lists, and the number of lists of each.
 
-    Rows that EVERYONE owns stand behind those of each owner. They must be whole queries.
+    Rows that EVERYONE owns, which are whole queries, follow those of each owner.
     """
     query = data.query_of_rows()
     common, own = np.flatnonzero(owner == EVERYONE), np.flatnonzero(owner != EVERYONE)
@@ -113,8 +125,6 @@ def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[Rankin
     new_list = np.ones(len(order), dtype=np.bool_)
     new_list[1:] = (np.diff(by_owner) != 0) | (np.diff(by_query) != 0)
     starts = np.flatnonzero(new_list)
-    query_count = np.bincount(by_owner[starts], minlength=owners).astype(np.int64)
-    first_query = np.concatenate(([0], np.cumsum(query_count)[:-1])).astype(np.int64)
     names = list(data.query_ids)
     divided = data.select_rows(order, np.append(starts, len(order)), [names[q] for q in by_query[starts]])
-    return divided, first_query, query_count
+    return divided, np.bincount(by_owner[starts], minlength=owners).astype(np.int64)

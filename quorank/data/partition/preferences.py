@@ -1,30 +1,17 @@
 """Partition of type 1: clients search for the same queries and prefer different documents (thesis §4.3.1).
 
-Client i has preference i mod P. A preference is a set of labels for all candidate lists: the intents of a collection
-that carries them (`quorank.data.intents`), renumbered at random for each query, because some intents have more
-relevant documents than others; or labels generated from the collection's own with a chosen overlap.
-
-Renumbered, an intent of one query says nothing about that of another: such preferences can be remembered for the
-queries that were trained on, and not be learned for others. Generated preferences can.
-
-The IID twin holds a document relevant that any preference holds relevant. It has more relevant documents than any one
-preference, so any ranker, also a random one, has a higher nDCG on it: as the thesis judges its twin, part of the gap
-between IID and non-IID is this and not a matter of learning. `judged = "preferences"` judges the twin's ranker by the
-labels that judge the others.
-
 Generated preferences differ along hidden directions in feature space. Each relevant document of a query is either
 shared by all preferences or belongs to one of them. With P preferences and a share κ of shared documents, a preference
 has κ + (1 − κ)/P of the relevant documents, and the share of them that another preference has too is
 κ / (κ + (1 − κ)/P). For this to be the chosen overlap o, κ = o / (o + P(1 − o)).
 
-To whom a document belongs is not left to chance. The directions lie in the space of the strongest principal components
-of the relevant documents (features within the query, standardised), without the direction in which relevant documents
-differ from their lists: so a direction says what kind of document is preferred and nothing about whether it is
-relevant, and preferences are about equally hard to learn. In that space, brought to unit variance, the directions are
-at right angles. The documents of a query are shared out evenly: the pairs of document and preference are taken from
-the best fitting to the worst, while the document is free and the preference has not had its part. `noise` is added to
-the fit, in units of its standard deviation. All sums are taken in a fixed order, so that the same seed gives the same
-labels on any machine.
+The directions lie in the space of the strongest principal components of the relevant documents (features within the query,
+standardised), without the direction in which relevant documents differ from their lists: so a direction says what kind of
+document is preferred and nothing about whether it is relevant, and preferences are about equally hard to learn. In that
+space, brought to unit variance, the directions are at right angles. The documents of a query are divided evenly: the pairs
+of document and preference are taken from the best fitting to the worst, while the document is free and the preference has
+not had its part. `noise` is added to the fit, in units of its standard deviation. All sums are taken in a fixed order, so
+that the same seed gives the same labels on any machine.
 """
 
 from __future__ import annotations
@@ -35,7 +22,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from quorank.data.intents import IntentCollection
-from quorank.data.partition.shares import Partition, Shares, Step, check_counts, equal_shares
+from quorank.data.partition.shares import Partition, Shares, Step, check_counts
 from quorank.data.ranking import Collection, RankingData, concatenate_strings
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Integers
@@ -46,18 +33,47 @@ SWEEPS = 50  # of the subspace iteration, which need not converge: any space nea
 
 @dataclass(frozen=True)
 class Preferences(Partition):
-    """Type 1: one group of clients per preference; the twin has the same groups, all with the same merged lists."""
+    """Type 1: client i searches the same lists as all others, judged by preference i mod P.
+
+    A preference is a set of labels for all candidate lists: the intents of a collection that carries them
+    (`quorank.data.intents`), renumbered at random for each query, because some intents have more relevant documents than
+    others; or labels generated from the collection's own with a chosen overlap. Renumbered, an intent of one query says
+    nothing about that of another: such preferences can be remembered for the training queries, but not be learned for
+    others. Generated preferences can.
+
+    In the IID twin a document is relevant that is relevant to any preference. Any ranker, also a random one, has a higher
+    nDCG on these more relevant documents: as the thesis judges its twin, part of the gap between IID and non-IID is this
+    and not a matter of learning. `judged = "preferences"` judges the twin's ranker by the labels that judge the others.
+
+    Args:
+        overlap: o, share of a preference's relevant documents that another one has too, in [0, 1]; by default the
+            collection's own intents are taken, and where it has none o = 0.
+        preferences: P, number of preferences, 2 to 1000.
+        noise: Randomness of generated preferences, in standard deviations of a document's fit.
+        judged: Labels that judge the twin: the merged ones, or those of its counterpart.
+        iid: The IID twin: the same groups of clients, all with the same merged lists.
+        quantity: Interactions of clients per round, cycling (type 4 mixed in); by default those of the experiment.
+
+    Raises:
+        BadInput: `value.out-of-range` for a field; of `split` `partition.too-few-clients` for fewer clients than
+            preferences, `partition.too-few-intents`, and `partition.nothing-relevant` without a relevant document.
+
+    >>> from quorank.data import Collection, RankingData
+    >>> lists = RankingData.from_arrays([[0.1, 1.0], [0.9, 0.0], [0.4, 0.2]], [0, 1, 1], [0, 3])
+    >>> part = Preferences(overlap=0.0, preferences=2)
+    >>> part.split(Collection("one", lists, lists), clients=2, interactions=4, seed=1).data.labels.reshape(2, 3)
+    array([[0, 0, 1],
+           [0, 1, 0]], dtype=int8)
+    """
 
     kind: ClassVar[str] = "preferences"
 
-    # share of a preference's relevant documents that another one has too; without it a collection's own intents
-    # are taken, and where it has none the overlap is 0
     overlap: float | None = None
-    preferences: int = 4  # P, different preferences among the clients
-    noise: float = 0.5  # what generated preferences leave to chance, against the spread of documents
-    judged: Literal["union", "preferences"] = "union"  # of the twin: by merged labels, or as its counterpart
-    iid: bool = False  # the twin: the same clients with data that do not differ among them
-    quantity: tuple[int, ...] | None = None  # type 4 mixed in: interactions of clients, cycling
+    preferences: int = 4
+    noise: float = 0.5
+    judged: Literal["union", "preferences"] = "union"
+    iid: bool = False
+    quantity: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.overlap is not None:
@@ -67,8 +83,7 @@ class Preferences(Partition):
         check_counts("quantity", self.quantity)
 
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
-        """Give each client the candidate lists judged by its preference."""
-        alike = equal_shares(collection, clients, interactions, None if self.iid else self.quantity)
+        alike = self.equal_shares(collection, clients, interactions)
         sentence = f"{self.preferences} preferences need a client each, got {clients} clients; take more clients"
         require(clients >= self.preferences, "partition.too-few-clients", f"{sentence} or fewer preferences")
         train, test = self.labels(collection, seed)

@@ -63,7 +63,7 @@ def side_by_side(first: Integers, searches: Integers, batch: int) -> LogReplay:
     first, searches: (clients,) the first search of each client, and how many it has.
     """
     clients, batches = _batches(searches, batch)
-    return _replay(batches, clients, first[clients] + batches * batch, np.full(len(clients), batch, dtype=np.int64))
+    return _replay(batches, clients, first[clients] + batches * batch, batch)
 
 
 def by_arrival(
@@ -83,7 +83,7 @@ def by_arrival(
     if minutes is not None and len(came):
         window = ((came - came[0]) // max(1, round(minutes * MINUTE))).astype(np.int64)
         rounds = np.unique(window, return_inverse=True)[1].astype(np.int64)  # windows without anybody are no rounds
-    return _replay(rounds, clients, begins, np.full(len(clients), batch, dtype=np.int64))
+    return _replay(rounds, clients, begins, batch)
 
 
 def _batches(searches: Integers, batch: int) -> tuple[Integers, Integers]:
@@ -94,17 +94,15 @@ def _batches(searches: Integers, batch: int) -> tuple[Integers, Integers]:
     return clients, np.arange(len(clients), dtype=np.int64) - np.repeat(ends - whole, whole)
 
 
-def _replay(rounds: Integers, clients: Integers, first: Integers, count: Integers) -> LogReplay:
-    """Put turns together by round and client; batches of one client in one round follow each other."""
+def _replay(rounds: Integers, clients: Integers, first: Integers, batch: int) -> LogReplay:
+    """Put batches together by round and client; those of one client in one round follow each other."""
     order = np.lexsort((first, clients, rounds))
-    rounds, clients, first, count = rounds[order], clients[order], first[order], count[order]
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (np.diff(rounds) != 0) | (np.diff(clients) != 0)
-    at = np.flatnonzero(new)
-    counts = np.add.reduceat(count, at) if len(at) else count
-    total = int(rounds[-1]) + 1 if len(rounds) else 0
-    starts = np.searchsorted(rounds[at], np.arange(total + 1)).astype(np.int64)
-    return LogReplay(starts, clients[at], first[at], counts.astype(np.int64))
+    rounds, clients, first = rounds[order], clients[order], first[order]
+    begins = np.ones(len(order), dtype=np.bool_)
+    begins[1:] = (np.diff(rounds) != 0) | (np.diff(clients) != 0)
+    at = np.flatnonzero(begins)
+    starts = np.searchsorted(rounds[at], np.arange(rounds.max(initial=-1) + 2)).astype(np.int64)
+    return LogReplay(starts, clients[at], first[at], batch * np.diff(at, append=len(order)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +129,19 @@ class Shares:
             raise BadInput("partition.client-without-queries", sentence)
 
 
+def own_shares(alike: Shares, data: RankingData, count: Integers) -> Shares:
+    """Give client 0 the first count[0] lists of the data, client 1 the next count[1], and so on."""
+    each = np.arange(len(count), dtype=np.int64)
+    first = np.cumsum(count) - count
+    return replace(alike, data=data, first_query=first, query_count=count, group=each, test_of_group=0 * each)
+
+
 @dataclass(frozen=True)
 class Partition(ABC):
-    """Division of a collection among clients."""
+    """Division of a collection among clients.
+
+    A member of the family has a field `quantity` where type 4 can be mixed in, and a field `iid` where it has an IID twin.
+    """
 
     kind: ClassVar[str]
     divides: ClassVar[bool] = True  # False: all clients are alike, and no shares need to be made
@@ -145,7 +153,7 @@ class Partition(ABC):
 
     @property
     def rounds_depend_on_others(self) -> bool:
-        """Return whether removing a client changes the rounds of others."""
+        """Return whether removing a client changes the rounds of the remaining ones."""
         return False
 
     def selection(self, clients: int) -> UserSelection | None:
@@ -153,35 +161,37 @@ class Partition(ABC):
         return None
 
     @property
+    def own_interactions(self) -> tuple[int, ...] | None:
+        """Interactions of clients per round, cycling (type 4); None where all have those of the experiment."""
+        return None if getattr(self, "iid", False) else getattr(self, "quantity", None)
+
+    @property
     def unequal_interactions(self) -> bool:
         """Return whether clients differ in interactions per round (type 4)."""
-        counts = None if getattr(self, "iid", False) else getattr(self, "quantity", None)
-        return counts is not None and len(set(counts)) > 1
+        return len({*(self.own_interactions or ())}) > 1
+
+    def equal_shares(self, collection: Collection, clients: int, interactions: int) -> Shares:
+        """Give every client all training data, the experiment's users, and its own or the same number of interactions."""
+        require(clients >= 1, "partition.too-few-clients", f"there must be at least one client, got {clients}")
+        require_range("interactions", interactions, least=1)
+        nobody, one = np.zeros(clients, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        queries = np.array([collection.train.n_queries], dtype=np.int64)
+        searched = np.resize(np.array(self.own_interactions or (interactions,), dtype=np.int64), clients)
+        return Shares(collection.train, one, queries, nobody, nobody, (None,), searched, (collection.test,), one)
 
     @abstractmethod
     def split(self, collection: Collection, clients: int, interactions: int, seed: int) -> Shares:
-        """Return the share of each client in a collection, and how it searches and clicks."""
+        """Return the share of each client in a collection, and how it searches and clicks.
 
+        Args:
+            collection: Collection to divide.
+            clients: Number of clients.
+            interactions: Interactions of a client in a round, where the partition has none of its own.
+            seed: Seed of the draws.
 
-def equal_shares(
-    collection: Collection, clients: int, interactions: int, counts: tuple[int, ...] | None = None
-) -> Shares:
-    """Give all clients all training data and the experiment's own users.
-
-    All have as many interactions in a round, or they cycle through `counts`: type 4 (thesis §4.5.2).
-    """
-    require(clients >= 1, "partition.too-few-clients", f"there must be at least one client, got {clients}")
-    require_range("interactions", interactions, least=1)
-    nobody, one = np.zeros(clients, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    queries = np.array([collection.train.n_queries], dtype=np.int64)
-    searched = np.resize(np.array(counts or (interactions,), dtype=np.int64), clients)
-    return Shares(collection.train, one, queries, nobody, nobody, (None,), searched, (collection.test,), one)
-
-
-def own_shares(alike: Shares, data: RankingData, first: Integers, count: Integers) -> Shares:
-    """Give client i the lists first[i] .. first[i] + count[i] of the data."""
-    each = np.arange(len(count), dtype=np.int64)
-    return replace(alike, data=data, first_query=first, query_count=count, group=each, test_of_group=0 * each)
+        Raises:
+            BadInput: `partition.too-few-clients`, `partition.client-without-queries`, or an error of the kind.
+        """
 
 
 def check_counts(name: str, counts: tuple[int, ...] | None) -> None:
