@@ -33,11 +33,9 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.text import Index
 
-VERSION = 2
-"""Version of the hash functions, part of their fingerprint."""
+VERSION = 2  # version of the hash functions, part of their fingerprint
 MOST_ROWS, MOST_COLUMNS = 256, 1 << 20
-MOST_OCCURRENCES = 2**30 - 1
-"""Largest number of occurrences in one document, which a cell can hold with either sign."""
+MOST_OCCURRENCES = 2**30 - 1  # largest number of occurrences in one document, which a cell can hold with either sign
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,5 @@ class Naive:
         """Return the k documents with the largest estimates, largest first (algorithm 3); of equal ones the earlier."""
         require_range("k", k, least=1)
         estimates = self.estimates(term)
-        chosen = np.arange(len(estimates))
-        if len(estimates) > k:
-            chosen = np.flatnonzero(estimates >= np.partition(estimates, len(estimates) - k)[len(estimates) - k])
-        chosen = chosen[np.argsort(-estimates[chosen], kind="stable")][:k]
+        chosen = np.argsort(-estimates, kind="stable")[:k]
         return chosen, estimates[chosen]

@@ -22,10 +22,8 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Integers, Uint32s
 from quorank.kernels.compiled import kernel
 
-UNIT = "one occurrence of one term in one document"
-"""Unit of privacy of everything that parties release about their documents."""
-FINEST = 1_000_000
-"""ε is rounded down to millionths, so the noise is never less than requested."""
+UNIT = "one occurrence of one term in one document"  # unit of privacy of everything that parties release
+FINEST = 1_000_000  # ε is rounded down to millionths, so the noise is never less than requested
 _WORDS_EACH = 11  # a little more than a draw takes on average
 _MASK = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -67,7 +65,7 @@ def scale_for(sensitivity: int, epsilon: float) -> Fraction:
 
 
 def occurrence_statement(kind: str, epsilon: float | None, horizon: str) -> dict[str, Any]:
-    """Return the guarantee for one occurrence of one term; without an ε there is none."""
+    """Return the guarantee for one occurrence of one term; an ε of None guarantees nothing."""
     neighbouring, delta = "add or remove the occurrence", None if epsilon is None else 0.0
     return {
         "kind": kind, "unit": UNIT, "neighbouring": neighbouring, "epsilon": epsilon, "delta": delta, "horizon": horizon

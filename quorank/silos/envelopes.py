@@ -22,12 +22,9 @@ from quorank.files.documents import load_json
 from quorank.kernels.arrays import Int32s
 
 VERSION = 1
-MOST_BYTES = 1 << 26
-"""Largest body of an envelope: 64 MiB."""
-KEY = 32
-"""Bytes of a key, a commitment or a contribution."""
-TAG = 16
-"""Overhead of a seal, bytes."""
+MOST_BYTES = 1 << 26  # largest body of an envelope: 64 MiB
+KEY = 32  # bytes of a key, a commitment or a contribution
+TAG = 16  # overhead of a seal, bytes
 MOST_REASON = 500
 MOST_PARTIES = 64
 

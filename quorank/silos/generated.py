@@ -22,8 +22,7 @@ from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, uniform_pair, uniforms
 
 TOPICS, QUERIES, DOCUMENTS = (1, 2, 8)  # rounds in the addresses of draws; the fields of documents have the next ones
-BLOCK = 2048
-"""Documents that are written at once."""
+BLOCK = 2048  # documents that are written at once
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 
 
@@ -92,8 +91,7 @@ class Generator:
 
     def words(self) -> list[str]:
         """Return the vocabulary as letters: pronounceable, all different, frequent ones short."""
-        base = len(SYLLABLES)
-        return [_word(number, base) for number in range(self.vocabulary)]
+        return [_word(number) for number in range(self.vocabulary)]
 
     def topic_table(self, seed: int) -> Int32s:
         """Draw the (topics, topic_terms) terms of each topic, its most frequent first, none of the commonest hundredth."""
@@ -172,12 +170,12 @@ class Generator:
         return tuple(terms), topics
 
 
-def _word(number: int, base: int) -> str:
+def _word(number: int) -> str:
     """Write a number in syllables."""
-    number += base  # two syllables at least
+    number += len(SYLLABLES)  # two syllables at least
     letters = ""
     while number:
-        number, digit = divmod(number, base)
+        number, digit = divmod(number, len(SYLLABLES))
         letters = SYLLABLES[digit] + letters
     return letters
 
@@ -230,8 +228,9 @@ def pick(draws: Doubles, accept: Doubles, other: Int32s) -> Integers:
     return np.where(places - columns < accept[columns], columns, other[columns])
 
 
-def log_normal_lengths(draws: Doubles, mean: float, spread: float = 0.33) -> Integers:
+def log_normal_lengths(draws: Doubles, mean: float) -> Integers:
     """Draw log-normal lengths with a standard deviation of about a third from (documents, 2) draws, at least one term."""
+    spread = 0.33
     normal = np.sqrt(-2.0 * np.log(1.0 - draws[:, 0])) * np.cos(2.0 * np.pi * draws[:, 1])
     return np.maximum(1, np.rint(mean * np.exp(spread * normal - spread * spread / 2))).astype(np.int64)
 

@@ -24,13 +24,10 @@ from quorank.text.embeddings import EmbeddedTexts, Embedder
 from quorank.text.index import whole_text
 from quorank.text.languages import language_of
 
-FIELDS = ("body", "title")
-"""Fields of a document."""
-Grades = Mapping[int, int]
-"""Row of a document → grade; missing documents are not judged or not relevant."""
+FIELDS = ("body", "title")  # fields of a document
+Grades = Mapping[int, int]  # row of a document → grade; missing documents are not judged or not relevant
 
-RECOMMENDED = Tokeniser.for_language("english")
-"""Default tokeniser of a group: English stop words and stems."""
+RECOMMENDED = Tokeniser.for_language("english")  # default tokeniser of a group: English stop words and stems
 DOCUMENT_DIVISION, QUERY_DIVISION = 1, 2  # in the addresses of the shuffles
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -92,11 +89,10 @@ def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ..
 
 def index_of(made: TermCounts, words: list[str]) -> Index:
     """Return the index of a generated field, without any text in between."""
-    documents = np.repeat(np.arange(len(made.offsets) - 1, dtype=np.int32), np.diff(made.offsets))
-    by_term = np.argsort(made.terms, kind="stable")
-    held = np.bincount(made.terms, minlength=len(words))
-    lengths = np.bincount(documents, weights=made.counts, minlength=len(made.offsets) - 1)
-    frequency = np.bincount(made.terms, weights=made.counts, minlength=len(words))
+    from scipy.sparse import csr_array  # a search, which generates nothing, starts without it
+
+    by_document = csr_array((made.counts, made.terms, made.offsets), (len(made.offsets) - 1, len(words)))
+    by_term = by_document.tocsc()
     return Index(
         Tokeniser(stop_words="none"),
         words,
@@ -104,11 +100,11 @@ def index_of(made: TermCounts, words: list[str]) -> Index:
         made.offsets,
         made.terms,
         made.counts,
-        np.concatenate(([0], np.cumsum(held))).astype(np.int64),
-        documents[by_term],
-        made.counts[by_term],
-        lengths.astype(np.int64),
-        frequency.astype(np.int64),
+        by_term.indptr.astype(np.int64),
+        by_term.indices.astype(np.int32),
+        by_term.data,
+        by_document.sum(axis=1, dtype=np.int64),
+        by_document.sum(axis=0, dtype=np.int64),
     )
 
 
@@ -154,23 +150,20 @@ def divide_collections(
         names = [party_name(each.name) for each in collections]
         said = f"two collections have the same name: {', '.join(names)}; rename one"
         require(len(set(names)) == len(names), "collection.repeated-name", said)
-        return tuple(
-            make_holding(
-                n, c, range(len(c.documents)), range(len(c.queries)) if queries else (), tokeniser, whole=whole
-            )
-            for n, c in zip(names, collections, strict=True)
-        )
-    require_range("parties", parties, least=1)
-    (one,) = collections
-    n, m = len(one.documents), len(one.queries)
-    said = (
-        f"{n} documents and {m} queries are too few for {parties} parties; choose fewer parties or another collection"
-    )
-    require(min(n, m if queries else n) >= parties, "collection.too-small", said, one.name)
-    documents = _divide(n, parties, seed, DOCUMENT_DIVISION)
-    asked = _divide(m, parties, seed, QUERY_DIVISION) if queries else [[] for _ in range(parties)]
+        parts: list[tuple[TextCollection, Sequence[int], Sequence[int]]]
+        parts = [(each, range(len(each.documents)), range(len(each.queries))) for each in collections]
+    else:
+        require_range("parties", parties, least=1)
+        (one,) = collections
+        n, m = len(one.documents), len(one.queries)
+        said = f"{n} documents and {m} queries are too few for {parties} parties; choose fewer or another collection"
+        require(min(n, m if queries else n) >= parties, "collection.too-small", said, one.name)
+        names = [party_letter(party) for party in range(parties)]
+        divided = _divide(n, parties, seed, DOCUMENT_DIVISION), _divide(m, parties, seed, QUERY_DIVISION)
+        parts = [(one, documents, asked) for documents, asked in zip(*divided, strict=True)]
     return tuple(
-        make_holding(party_letter(p), one, documents[p], asked[p], tokeniser, whole=whole) for p in range(parties)
+        make_holding(name, collection, documents, asked if queries else (), tokeniser, whole=whole)
+        for name, (collection, documents, asked) in zip(names, parts, strict=True)
     )
 
 

@@ -19,8 +19,7 @@ from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.text import UNSEEN, Index
 
 ATTACKER = "attacker"
-PATIENCE = 30
-"""Consecutive refusals after which an attacker gives up."""
+PATIENCE = 30  # consecutive refusals after which an attacker gives up
 
 
 class AttackOutcome(NamedTuple):

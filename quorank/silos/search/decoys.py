@@ -24,16 +24,11 @@ import numpy as np
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.text import UNSEEN, Index
 
-CANDIDATES = 24
-"""Documents of the asker's own that a decoy is begun from."""
-SAMPLE = 1024
-"""Documents of the asker's own that coherence is computed on."""
-NEIGHBOURS = 6
-"""Documents that a new word of a reworded decoy comes from."""
-JOINED = 32
-"""Documents whose terms are taken together for a decoy of a query that is longer than any document."""
-WEIGHTS = np.array([2.0, 3.0, 2.0, 0.7, 0.3])
-"""Weights of the five measures of coherence in a distance."""
+CANDIDATES = 24  # documents of the asker's own that a decoy is begun from
+SAMPLE = 1024  # documents of the asker's own that coherence is computed on
+NEIGHBOURS = 6  # documents that a new word of a reworded decoy comes from
+JOINED = 32  # documents whose terms are taken together for a decoy of a query that is longer than any document
+WEIGHTS = np.array([2.0, 3.0, 2.0, 0.7, 0.3])  # weights of the five measures of coherence in a distance
 OVERSHOOT = np.array([0.075, 0.075, 0.0375, 0.75, 0.225])
 """Added to the query's coherence: what was chosen to look coherent in own documents is less so in others'."""
 Bundle = tuple[str, ...]

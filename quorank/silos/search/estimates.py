@@ -18,8 +18,7 @@ from quorank.text import Features
 from quorank.text.features import bm25_robertson
 
 BM25 = Features()
-MOST_COUNT = 24
-"""Largest count in the posterior; larger cells count as this many."""
+MOST_COUNT = 24  # largest count in the posterior; larger cells count as this many
 _COUNTS = np.arange(MOST_COUNT + 1, dtype=np.float64)
 
 

@@ -20,8 +20,7 @@ from quorank.silos.count_sketch import Hashing
 from quorank.silos.envelopes import VERSION, ByteReader, check_version
 from quorank.silos.search.settings import MOST_AMONG, MOST_TERMS, SearchTerms
 
-WIDTH = 4
-"""Bundles are filled up to a multiple of this many columns."""
+WIDTH = 4  # bundles are filled up to a multiple of this many columns
 MOST_VALUE = 0xFFFF
 _NOTHING = 0xFFFFFFFF
 _QUESTION = struct.Struct("<BBBB")

@@ -33,8 +33,7 @@ from quorank.text import Index
 from quorank.text.features import idf_smoothed
 from quorank.text.index import picked
 
-KEPT_CELLS = 1 << 22
-"""Limit on the cells of cached columns."""
+KEPT_CELLS = 1 << 22  # limit on the cells of cached columns
 _COUNTS_EACH = 1.5  # cf/df that an owner assumes: its own would be exact
 _CANDIDATES = 20  # times k documents are considered where some have exhausted their budget
 

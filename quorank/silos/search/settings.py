@@ -12,15 +12,11 @@ from quorank.silos.count_sketch import MOST_COLUMNS
 from quorank.silos.discrete_laplace import FINEST, occurrence_statement, scale_for
 from quorank.text import FieldStatistics
 
-FIELD = "search"
-"""Context in which the group's key hashes terms for searches."""
-MOST_TERMS = 128
-"""Different terms of a question."""
+FIELD = "search"  # context in which the group's key hashes terms for searches
+MOST_TERMS = 128  # different terms of a question
 MOST_AMONG, MOST_NAMED = 16, 100
-LENGTH_SHARE = Fraction(1, 8)
-"""Share of ε for the announced lengths; the cells have the rest."""
-DISTINCT = 0.6
-"""Largest assumed number of distinct terms per occurrence, by which pairs are estimated from noisy lengths."""
+LENGTH_SHARE = Fraction(1, 8)  # share of ε for the announced lengths; the cells have the rest
+DISTINCT = 0.6  # largest assumed number of distinct terms per occurrence, by which pairs are estimated
 
 HORIZON = "any number of questions by any number of parties; again for a document that is changed"
 

@@ -44,8 +44,7 @@ from quorank.silos.envelopes import (
 
 Entropy = Callable[[int], bytes]
 SEALED_CONTRIBUTION = KEY + TAG
-_NUMBERS = {Kind.HELLO: 0, Kind.CONTRIBUTION: 1}
-"""Numbers of the two kinds that are sent once and not over a channel."""
+_NUMBERS = {Kind.HELLO: 0, Kind.CONTRIBUTION: 1}  # numbers of the two kinds that are sent once and not over a channel
 _NONCE = bytes(12)  # every contribution key seals once
 
 

@@ -44,14 +44,10 @@ from quorank.silos.training.statistics import VECTOR_LENGTH
 
 PHASES = ("agreement", "statistics", "training", "end", "done")
 AGREEMENT, STATISTICS, TRAINING, END, DONE = range(5)
-MOST_SEARCHES = 1_000_000
-"""Searches that a party may send each other one; owners also count them by day."""
-MOST_RELAYED = MOST_BYTES + 1024
-"""Largest envelope: its head takes less than 1024 bytes."""
-SEARCHING = 0.5
-"""Polling interval for searches, seconds."""
-PAUSE = 5.0
-"""Pause before a party that could not answer is asked again, seconds."""
+MOST_SEARCHES = 1_000_000  # searches that a party may send each other one; owners also count them by day
+MOST_RELAYED = MOST_BYTES + 1024  # largest envelope: its head takes less than 1024 bytes
+SEARCHING = 0.5  # polling interval for searches, seconds
+PAUSE = 5.0  # pause before a party that could not answer is asked again, seconds
 _NOT_NOW = "a party sent a record that does not fit the phase; it is refused"
 
 

@@ -28,14 +28,10 @@ from quorank.kernels.arrays import Doubles
 from quorank.protocol import frames
 from quorank.silos.envelopes import MOST_BYTES, MOST_PARTIES, Envelope
 
-PIECE = 1 << 20
-"""Largest piece, bytes."""
-ROOM = 8 * PIECE + 64
-"""Limit on the pieces of one message, bytes."""
-MOST_MESSAGE = ROOM + PIECE
-"""Largest message, bytes."""
-MOST_RECORD = MOST_BYTES + (1 << 16)
-"""Largest record, bytes: an envelope and a little around it."""
+PIECE = 1 << 20  # largest piece, bytes
+ROOM = 8 * PIECE + 64  # limit on the pieces of one message, bytes
+MOST_MESSAGE = ROOM + PIECE  # largest message, bytes
+MOST_RECORD = MOST_BYTES + (1 << 16)  # largest record, bytes: an envelope and a little around it
 
 _TO_PARTY, _TO_SERVER = b"QSp2", b"QSs2"
 _HEAD = struct.Struct("<4sH16sQQ")

@@ -29,8 +29,7 @@ from quorank.silos.training.lists import Statistics
 from quorank.text import FEATURE_NAMES, Features, FieldCounts, FieldStatistics, QueryRows, pair_features
 
 OTHERS = 1 << 23  # in the addresses of draws; owners follow
-HIGHLY = 0.1
-"""Share of the found documents, from the top, that is labelled 2; the others are labelled 1."""
+HIGHLY = 0.1  # share of the found documents, from the top, that is labelled 2; the others are labelled 1
 BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
 
 

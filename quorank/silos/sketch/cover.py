@@ -28,8 +28,7 @@ from quorank.text import Index
 
 Top = Callable[[str, int], tuple[npt.NDArray[Any], Doubles]]
 
-KEY = bytes(range(32))
-"""Key of measurements: they repeat, and it is no secret."""
+KEY = bytes(range(32))  # key of measurements: they repeat, and it is no secret
 RARE = 5  # documents that a term of the second group has at least
 
 

@@ -29,12 +29,9 @@ from quorank.silos.training.lists import Statistics
 from quorank.text import Features, QueryRows, to_ranking_data
 
 FILL, NOISE = 1 << 21, 1 << 22  # in the addresses of draws: above any turn of a training
-HIGHEST = 2
-"""Labels are 0, 1 and 2, as in the paper."""
-DEPTH, RANDOM = 60, 40
-"""Documents of a list by BM25 of the body, and random ones."""
-MU = 1000.0
-"""μ of the reference retrieval's smoothing."""
+HIGHEST = 2  # labels are 0, 1 and 2, as in the paper
+DEPTH, RANDOM = 60, 40  # documents of a list by BM25 of the body, and random ones
+MU = 1000.0  # μ of the reference retrieval's smoothing
 LabelSource = Literal["judged", "reference-rank"]
 
 

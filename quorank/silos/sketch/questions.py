@@ -40,8 +40,7 @@ from quorank.silos.search.attack import AttackOutcome, compare_pairs
 from quorank.silos.sketch.augmentation import TopDocuments
 from quorank.silos.sketch.reverse_top_k import Cells, ReverseTopK, Shape, rank
 
-STRATUM = 64
-"""Blocks whose terms are shuffled together; they are adjacent in the vocabulary."""
+STRATUM = 64  # blocks whose terms are shuffled together; they are adjacent in the vocabulary
 SKETCHES = 1 << 20  # in the addresses of the noise in sketches: above all parties
 STRICT_COLUMNS = {"body": 1024, "title": 256}
 HORIZONS = {

@@ -37,8 +37,7 @@ Figures = dict[str, float]
 MEASURES = ("err", "ndcg@10", "ndcg")
 BM25 = FEATURE_NAMES.index("BM25 of body")
 LINEAR = Linear()
-TOP = 10
-"""Documents that nDCG@10 looks at."""
+TOP = 10  # documents that nDCG@10 looks at
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,8 @@ from quorank.kernels.arrays import Doubles, Integers, Uint64s
 from quorank.silos.training.lists import SearchedLists
 from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
 
-LARGEST = 1e4
-"""Bound on the size of a parameter, with which no list's part overflows."""
-SCALE, ALONG = 4.0, 0.05
-"""s₀ and μ."""
+LARGEST = 1e4  # bound on the size of a parameter, with which no list's part overflows
+SCALE, ALONG = 4.0, 0.05  # s₀ and μ
 NONE = math.inf
 _STATE = ("accepted", "candidates", "objectives", "steps", "lengths")
 

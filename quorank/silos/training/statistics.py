@@ -28,8 +28,7 @@ from quorank.text import FieldStatistics, Index, pooled
 NOISE = 1 << 21  # in the addresses of the noise in tables
 ROWS, COLUMNS = 4, 1 << 14  # z and w of the tables
 SCALARS = 3  # documents, occurrences, distinct terms: after the two tables of a field
-VECTOR_LENGTH = len(FIELDS) * (2 * ROWS * COLUMNS + SCALARS)
-"""Length of a party's part of the sum."""
+VECTOR_LENGTH = len(FIELDS) * (2 * ROWS * COLUMNS + SCALARS)  # length of a party's part of the sum
 
 
 @dataclass(frozen=True, eq=False)

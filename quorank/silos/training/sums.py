@@ -19,8 +19,7 @@ from quorank.kernels.arrays import Doubles, Uint64s
 from quorank.rankers import Linear, Ranker
 from quorank.silos.training.lists import SearchedLists
 
-ONE = 2.0**32
-"""Real numbers are summed in units of 2^−32."""
+ONE = 2.0**32  # real numbers are summed in units of 2^−32
 
 
 class SumRequest(NamedTuple):
@@ -31,8 +30,7 @@ class SumRequest(NamedTuple):
     numbers: Doubles
 
 
-SumAnswers = Callable[[SumRequest], Uint64s]
-"""Function that computes a party's part of a sum, or refuses a request that was not agreed."""
+SumAnswers = Callable[[SumRequest], Uint64s]  # a party's part of a sum; refuses a request that was not agreed
 
 
 class SumCourse(ABC):

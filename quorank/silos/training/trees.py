@@ -32,8 +32,7 @@ from quorank.rankers.trees import Trees, add_tree_scores, tree_parameters
 from quorank.silos.training.lists import SearchedLists
 from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
 
-QUARTERS = 4
-"""Candidate numbers of trees: a quarter of all, a half, three quarters, all."""
+QUARTERS = 4  # candidate numbers of trees: a quarter of all, a half, three quarters, all
 DEEPEST = 8
 FIRST, LAST = (int(cells_of(np.array([value], dtype=np.float32))[0]) for value in (0.0, 1.0))
 """Cells of the feature values 0 and 1."""
