@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from quorank.errors import require, require_choice
-from quorank.files.atomic import ProcessLock, make_private_folder, write_whole
+from quorank.files.atomic import ProcessLock, make_folder, write_whole
 from quorank.files.documents import json_bytes, read_json
 from quorank.text.function_words import Language
 
@@ -52,7 +52,7 @@ class SearchHome:
             folder = user_data_path("quorank", appauthor=False) / "search"
             sentence = "this account has no home folder; choose one with --home"
             require(folder.is_absolute(), "folder.no-home", sentence, f"{folder}")
-        make_private_folder(Path(folder))
+        make_folder(Path(folder), private=True)
         return cls(Path(folder).absolute())
 
     def settings(self) -> SearchSettings:

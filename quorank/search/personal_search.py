@@ -21,7 +21,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Floats
 from quorank.search.home import SearchHome
-from quorank.search.index import SearchCandidates, SearchIndex, SnippetPiece, UpdateReport, parse_query
+from quorank.search.index import SearchIndex, SnippetPiece, UpdateReport, parse_query
 from quorank.search.ranking.choice_history import ChoiceHistory, StoredChoice, query_key
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit
 from quorank.search.ranking.search_features import (
@@ -73,8 +73,8 @@ class SearchResult:
 
     def table(self) -> dict[str, Any]:
         """Return the fields for JSON, without the explanation."""
-        found = {"path": self.path, "title": self.title or self.name, "source": self.source, "band": self.band}
-        return found | {"score": round(self.score, 6)}
+        shown = {"path": self.path, "title": self.title or self.name, "source": self.source, "band": self.band}
+        return shown | {"score": round(self.score, 6)}
 
     def explained_table(self) -> dict[str, Any]:
         """Return the fields for JSON, with the explanation."""
@@ -177,8 +177,8 @@ class PersonalSearch:
     @property
     def shared(self) -> Doubles:
         """Parameters of the shared ranker: the last accepted one, or the shipped one."""
-        found = self.history.shared
-        return shipped_parameters() if found is None else found
+        received = self.history.shared
+        return shipped_parameters() if received is None else received
 
     @property
     def parameters(self) -> Doubles:
@@ -237,26 +237,19 @@ class PersonalSearch:
                     shares=tuple(sorted(shares, key=lambda one: -abs(one.share))),
                 )
 
-            results = tuple(map(result, rows))
-            token = self._remember(text, found, features, rows, order == "relevance" and first == 0)
+            results, token = tuple(map(result, rows)), secrets.token_hex(8)
+            self._shown[token] = _ShownSearch(
+                text,
+                [documents[row] for row in rows],
+                found.ids[rows].tolist(),
+                found.bands[rows].tolist(),
+                features[rows].astype(np.float32),
+                order == "relevance" and first == 0,
+                set(),
+            )
+            while len(self._shown) > REMEMBERED:
+                self._shown.popitem(last=False)
         return ResultPage(text, token, results, found.found, found.near, time.perf_counter() - began)
-
-    def _remember(
-        self, text: str, found: SearchCandidates, features: Doubles, rows: Sequence[int], by_score: bool
-    ) -> str:
-        token, documents = secrets.token_hex(8), documents_of(found)
-        self._shown[token] = _ShownSearch(
-            text,
-            [documents[row] for row in rows],
-            found.ids[rows].tolist(),
-            found.bands[rows].tolist(),
-            features[rows].astype(np.float32),
-            by_score,
-            set(),
-        )
-        while len(self._shown) > REMEMBERED:
-            self._shown.popitem(last=False)
-        return token
 
     def choose(self, token: str, document: int) -> str:
         """Learn from an opened result, once for each search; return its path.
@@ -283,7 +276,7 @@ class PersonalSearch:
     def forget_documents(self, documents: Sequence[int]) -> None:
         """Erase documents from the index for good, with every choice of them."""
         with self._mutex:
-            found = [self.index.document(number) for number in documents]
+            found = map(self.index.document, documents)
             forgotten = {(source, document.key) for source, document in found}
             self._forget(lambda choice: choice.document in forgotten)
             self.index.forget(documents)
@@ -308,7 +301,7 @@ class PersonalSearch:
 
     def _forget(self, wanted: Callable[[StoredChoice], bool], *, all_: bool = False) -> int:
         with self._mutex:
-            names = self.history.names(wanted)
+            names = [choice.name for choice in self.history.choices() if wanted(choice)]
             self.membership.forget(names)  # first: it fails while another process runs the device
             self.history.forget(names, all_=all_)
             self._shown.clear()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.errors import BadInput, require
+from quorank.errors import require
 from quorank.files.atomic import expand_home
 from quorank.search.ranking.choice_history import ChoiceHistory
 from quorank.search.ranking.personal_part import ChosenList, PersonalFit, try_ranker
@@ -50,9 +50,8 @@ class TakingPart:
             if self._client is None or self._client.closed:
                 from quorank.member import Client
 
-                require(
-                    self.joined, "device.missing", "this search has not joined a federation; join with an invitation"
-                )
+                sentence = "this search has not joined a federation; join with an invitation"
+                require(self.joined, "device.missing", sentence)
                 self._client = Client.open(self.folder, start=shipped_parameters())
             return self._client
 
@@ -70,7 +69,7 @@ class TakingPart:
             check_terms(Terms.read(given.terms), f"{path}")
             self.close()
             note = left_note(self.folder)
-            if note is not None and note["erased"] is not None:  # a person who has left may join as a new device
+            if note is not None and note["erased"] is not None:  # after leaving, a person may join as a new device
                 count = len([*self.folder.glob("left-*.json")])
                 (self.folder / LEFT).rename(self.folder / f"left-{count + 1}.json")
             self._client = Client.open(self.folder, path, start=shipped_parameters())
@@ -166,6 +165,5 @@ def check_terms(terms: Any, where: str) -> None:
         f"--experiment search --features {n}"
     )
     require(terms.n_features == n, "search.other-features", sentence, where)
-    if not terms.learner.takes_any_list:
-        sentence = f"this federation learns by {terms.learner.kind}, which shuffles lists; expected counterfactual"
-        raise BadInput("search.other-learner", sentence, where)
+    sentence = f"this federation learns by {terms.learner.kind}, which shuffles lists; expected counterfactual"
+    require(terms.learner.takes_any_list, "search.other-learner", sentence, where)

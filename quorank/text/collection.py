@@ -73,26 +73,21 @@ class TextCollection:
         refuse_twice(self.name, "document", (document.id for document in self.documents))
         refuse_twice(self.name, "query", (query.id for query in self.queries))
 
-    @property
-    def n_judgements(self) -> int:
-        """Pairs of a query and a document that have a grade."""
-        return sum(map(len, self.judgements.values()))
-
     def without_empty(self) -> TextCollection:
         """Return the collection without documents and queries that hold no text, and without judgements of them."""
         empty = {document.id: None for document in self.documents if document.is_empty}
         silent = {query.id: None for query in self.queries if not normalised_words(query.text).strip()}
         if not (empty or silent):
             return self
-        lost: dict[str, list[str]] = {"of_empty_documents": [], "of_queries_without_a_word": []}
+        of_silent, of_empty = list[str](), list[str]()
         judgements: dict[str, dict[str, int]] = {}
         for query, grades in self.judgements.items():
             if query in silent:
-                lost["of_queries_without_a_word"] += [query] * len(grades)
+                of_silent += [query] * len(grades)
                 continue
-            lost["of_empty_documents"] += [document for document in grades if document in empty]
-            kept = {document: grade for document, grade in grades.items() if document not in empty}
-            judgements |= {query: kept} if kept else {}
+            of_empty += [document for document in grades if document in empty]
+            if kept := {document: grade for document, grade in grades.items() if document not in empty}:
+                judgements[query] = kept
         return replace(
             self,
             documents=tuple(document for document in self.documents if document.id not in empty),
@@ -102,7 +97,8 @@ class TextCollection:
                 self.skipped,
                 empty_documents=list(empty),
                 queries_without_a_word=list(silent),
-                **{f"judgements_{reason}": names for reason, names in lost.items()},
+                judgements_of_empty_documents=of_empty,
+                judgements_of_queries_without_a_word=of_silent,
             ),
         )
 
@@ -117,21 +113,20 @@ def add_skipped(before: SkipRecord, **reasons: Sequence[str]) -> SkipRecord:
     return after
 
 
-def describe_skipped(skipped: SkipRecord, name: str = "", width: int = 80) -> str:
-    """Return lines of at most `width` columns that say what was left out, or nothing where nothing was.
+def describe_skipped(skipped: SkipRecord, name: str = "") -> str:
+    """Return lines of at most 80 columns that say what was left out, or nothing where nothing was.
 
     >>> describe_skipped({"empty_documents": Skipped(2, "471")}, "cranfield")
     "cranfield: left out 2 × empty documents ('471', …)"
     """
     if not skipped:
         return ""
-    told = [
+    reasons = [
         f"{left_out.count:,} × {reason.replace('_', ' ')} ({brief(left_out.example, _NAME)}{', …' * (left_out.count > 1)})"
         for reason, left_out in skipped.items()
     ]
     beginning = f"{brief(name, _NAME)[1:-1]}: left out " if name else "left out "
-    wrapped = textwrap.wrap(beginning + ", ".join(told), width, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join(wrapped)
+    return textwrap.fill(beginning + ", ".join(reasons), 80, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int] | None = None) -> None:

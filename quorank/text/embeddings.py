@@ -57,20 +57,18 @@ class WordVectors:
         """Embed documents and queries by the weighted mean of their words' vectors."""
         words = [[normalised_words(text).decode().split() for text in texts] for texts in (documents, queries)]
         counts = Counter(word for text in words[0] for word in text)
-        wanted = set(counts) | {word for text in words[1] for word in text}
-        vectors, size = self._read(wanted)
-        total = max(sum(counts.values()), 1)
-        return EmbeddedTexts(*(_unit(self._means(texts, vectors, counts, total, size)) for texts in words))
+        vectors, size = self._read({word for texts in words for text in texts for word in text})
+        total = max(counts.total(), 1)
 
-    def _means(
-        self, texts: Sequence[Sequence[str]], vectors: dict[str, Floats], counts: Counter[str], total: int, size: int
-    ) -> Doubles:
-        out = np.zeros((len(texts), size))
-        for row, text in zip(out, texts, strict=True):
-            for word in text:
-                if word in vectors:
-                    row += _A / (_A + counts[word] / total) * vectors[word]
-        return out
+        def embed(texts: Sequence[Sequence[str]]) -> Floats:
+            out = np.zeros((len(texts), size))
+            for row, text in zip(out, texts, strict=True):
+                for word in text:
+                    if word in vectors:
+                        row += _A / (_A + counts[word] / total) * vectors[word]
+            return _unit(out)
+
+        return EmbeddedTexts(*map(embed, words))
 
     def _read(self, wanted: set[str]) -> tuple[dict[str, Floats], int]:
         """Read the vectors of some words, and their size; words of the file are taken in small letters."""

@@ -226,8 +226,7 @@ class IndexedDocuments:
 
         With `whole` the body holds the title too: what a search over title and body finds.
         """
-        part = tokeniser or Tokeniser()
-        ids = tuple(document.id for document in documents)
+        part, ids = tokeniser or Tokeniser(), tuple(document.id for document in documents)
         refuse_twice("documents", "document", ids)
         body = Index.build(documents, part, "whole" if whole else "body")
         return cls(ids, body, Index.build(documents, part, "title"))
@@ -259,12 +258,12 @@ class IndexedDocuments:
 
         return pair_features(counted(self.body, body), counted(self.title, title), features)
 
-    def best(self, terms: Sequence[str], depth: int, features: Features | None = None) -> Integers:
+    def best(self, terms: Sequence[str], depth: int) -> Integers:
         """Return the rows of at most `depth` documents with the highest BM25 of the body, best first.
 
         Only documents that hold a term count; of equal ones the earlier comes first.
         """
         require_range("depth", depth, least=1)
-        scores = self.body.bm25(self.body.term_ids(terms), features)
-        touched = self.body.holding(self.body.term_ids(terms))
+        ids = self.body.term_ids(terms)
+        scores, touched = self.body.bm25(ids), self.body.holding(ids)
         return touched[np.argsort(-scores[touched], kind="stable")[:depth]]

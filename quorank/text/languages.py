@@ -48,18 +48,13 @@ class DetectedLanguage:
     candidates: tuple[tuple[Language, float], ...]  # at most two, best first, each with its share of the words
     words: int  # of the sample
 
-    @property
-    def share(self) -> float:
-        """Share of the words of the sample that are function words of the best candidate."""
-        return self.candidates[0][1] if self.candidates else 0.0
-
     def __str__(self) -> str:
-        told = [f"{language} ({share:.0%} function words)" for language, share in self.candidates]
+        shares = [f"{language} ({share:.0%} function words)" for language, share in self.candidates]
         if self.language is not None:
-            return told[0]
+            return shares[0]
         if self.words < FEWEST_WORDS:
             return "unknown: too little text"
-        return f"unknown: {' or '.join(told)}" if told else "unknown: no function words of a language that is known"
+        return f"unknown: {' or '.join(shares)}" if shares else "unknown: no function words of a language that is known"
 
 
 def detect_language(texts: Sequence[str]) -> DetectedLanguage:
@@ -86,16 +81,14 @@ def detect_language(texts: Sequence[str]) -> DetectedLanguage:
 
 def language_of(collection: TextCollection) -> DetectedLanguage:
     """Return the language of a collection's documents."""
-    step = -(-len(collection.documents) // MOST_TEXTS) or 1
-    sample = collection.documents[::step]
+    sample = collection.documents[:: -(-len(collection.documents) // MOST_TEXTS) or 1]
     return detect_language([f"{each.title[:MOST_CHARACTERS]}\n{each.body[:MOST_CHARACTERS]}" for each in sample])
 
 
 def describe_text(collection: TextCollection) -> dict[str, Any]:
     """Return the statistics of a collection for JSON; lengths are mean numbers of words."""
     grades = Counter(grade for of_query in collection.judgements.values() for grade in of_query.values())
-    detected = language_of(collection)
-    documents, queries = collection.documents, collection.queries
+    documents, queries, detected = collection.documents, collection.queries, language_of(collection)
     return {
         "name": collection.name,
         "kind": "text",
@@ -103,7 +96,7 @@ def describe_text(collection: TextCollection) -> dict[str, Any]:
         "documents": len(documents),
         "queries": len(queries),
         "judged_queries": len(collection.judgements),
-        "judgements": collection.n_judgements,
+        "judgements": grades.total(),
         "grades": {str(grade): grades[grade] for grade in sorted(grades)},
         "mean_words": {
             "title": _mean_words(document.title for document in documents),

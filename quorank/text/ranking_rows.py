@@ -85,13 +85,11 @@ def write_letor_folder(collection: TextCollection, folder: Path, depth: int = DE
     for split, part in (("train", rows[:first]), ("vali", rows[first:second]), ("test", rows[second:])):
         write_letor(_data_of(part), folder / f"{split}.txt")
     write_feature_names(folder, FEATURE_NAMES)
-    kept = {row.query_id for row in rows}
-    judged = [query.id for query in collection.queries if collection.judgements.get(query.id)]
+    kept, ids = {row.query_id for row in rows}, [query.id for query in collection.queries]
+    judged = [id_ for id_ in ids if collection.judgements.get(id_)]
     return add_skipped(
         collection.skipped,
-        queries_without_judgements=[
-            query.id for query in collection.queries if not collection.judgements.get(query.id)
-        ],
+        queries_without_judgements=[id_ for id_ in ids if not collection.judgements.get(id_)],
         judged_queries_that_find_no_document=[id_ for id_ in judged if _word(id_) not in kept],
     )
 

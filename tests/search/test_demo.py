@@ -14,6 +14,7 @@ from refusals import refused
 
 from quorank.rankers.ranker_file import read_ranker
 from quorank.search.demo.demonstration import DemoPlan
+from quorank.search.demo.made_up_persons import generated_persons
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.ranking.search_features import shipped_parameters
 from quorank.service.home import Home
@@ -48,7 +49,7 @@ def test_clicks_end_in_rounds_and_no_text_leaves(tmp_path: Path) -> None:
     moved = read_ranker(out / "service" / "ranker.json").theta - shipped_parameters()
     assert 0.0 < abs(moved).max() < 10.0
 
-    persons = DemoPlan(2, 60, 6, 1, 2).make_persons()
+    persons = generated_persons(2, 60, 6, seed=1)
     for person, shown in zip(persons, told["persons"], strict=True):
         with PersonalSearch.open(out / "persons" / person.name) as search:
             releases = search.membership.client.log()["releases"]
@@ -73,4 +74,4 @@ def test_clicks_end_in_rounds_and_no_text_leaves(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_played_is_refused(plan: dict[str, int]) -> None:
     with refused("value.out-of-range"):
-        DemoPlan(**plan).make_persons()
+        DemoPlan(**plan)

@@ -157,7 +157,7 @@ def test_past_choices_are_those_of_a_brute_count(tmp_path: Path) -> None:
         assert past.here == {document: here.count(document) for document in here} and past.total == len(here)
         assert past.longer == {document: longer.count(document) for document in longer}
         others = [(document, time) for q, document, time in log if q != query]
-        assert past.opened == {d: tuple(t for e, t in others if e == d) for d in {d for d, _ in others}}
+        assert past.opened == {d: [t for e, t in others if e == d] for d in {d for d, _ in others}}
     history.close()
 
 

@@ -67,7 +67,7 @@ CHINESE = "今天天气很好，我们一起去公园散步。他说这本书是
 def test_each_language_is_told_from_a_few_sentences(language) -> None:
     found = detect_language([SENTENCES[language]])
     assert found.language == language, found
-    assert found.share >= 0.1
+    assert found.candidates[0][1] >= 0.1
     assert language in str(found)
 
 

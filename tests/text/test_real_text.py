@@ -36,7 +36,8 @@ def test_counts_are_those_of_the_collections(real_text, name, documents, queries
     found = read_collection(real_text / name)
     assert (found.name, len(found.documents), len(found.queries)) == (name, documents, queries)
     # every line of their files of judgements is kept
-    assert (len(found.judgements), found.n_judgements, found.skipped) == (judged, judgements, {})
+    total = sum(map(len, found.judgements.values()))
+    assert (len(found.judgements), total, found.skipped) == (judged, judgements, {})
     assert {grade for of_query in found.judgements.values() for grade in of_query.values()} == grades
     empty = [document.id for document in found.documents if document.is_empty]
     assert empty == (["471", "995"] if name == "cranfield" else [])

@@ -28,7 +28,7 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.kernels.process import terminate_all
 from quorank.metrics.lists import ndcg
-from quorank.search.demo.made_up_persons import MadeUpPerson, generated_persons
+from quorank.search.demo.made_up_persons import NAMES, MadeUpPerson, generated_persons
 from quorank.search.pages.server import SearchServer
 from quorank.search.personal_search import PAGE, PersonalSearch
 from quorank.search.ranking.search_features import SEARCH_FEATURES
@@ -65,12 +65,11 @@ class DemoPlan:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        require_range("--persons", self.persons, least=2, most=len(NAMES))
+        require_range("--documents", self.documents, least=20, most=20_000)
+        require_range("--queries", self.queries, least=1, most=1000)
         require_range("--days-alone", self.days_alone, least=1, most=100)
         require_range("--days", self.days_joined, least=1, most=1000)
-
-    def make_persons(self) -> list[MadeUpPerson]:
-        """Return the persons."""
-        return generated_persons(self.persons, self.documents, self.queries, self.seed)
 
 
 @dataclass(eq=False)
@@ -83,23 +82,9 @@ class SimulatedPerson:
     milliseconds: list[float] = field(default_factory=list, repr=False)  # of searches, as measured by the page
     pool: PoolManager = field(default_factory=PoolManager, repr=False)
 
-    @classmethod
-    def open(cls, person: MadeUpPerson, notes: Path, home: Path, seed: int, stack: ExitStack) -> SimulatedPerson:
-        """Index notes in a search folder and serve its pages, until the stack is closed."""
-        search = stack.enter_context(PersonalSearch.open(home))
-        search.update(search.add(FilesSource(str(notes))))
-        return cls(person, stack.enter_context(SearchServer(search)), seed)
-
-    def get(self, target: str) -> dict[str, Any]:
-        """Return the JSON object of a GET request."""
-        return self._request("GET", target)
-
-    def post(self, target: str, **table: Any) -> dict[str, Any]:
-        """Return the JSON object of a POST request with these fields."""
-        return self._request("POST", target, json=table)
-
-    def _request(self, method: str, target: str, **body: Any) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self.server.token}"}
+    def request(self, method: str, target: str, **fields: Any) -> dict[str, Any]:
+        """Return the JSON object of a request; `fields` are those of a POST request."""
+        headers, body = {"Authorization": f"Bearer {self.server.token}"}, {"json": fields} if method == "POST" else {}
         answer: BaseHTTPResponse = self.pool.request(method, self.server.address + target, headers=headers, **body)
         found: dict[str, Any] = parse_json(answer.data, where=target)
         if answer.status != 200:
@@ -109,7 +94,7 @@ class SimulatedPerson:
 
     def find_and_click(self, number: int, day: int) -> float:
         """Search one of the queries and click from the top until satisfied; return the nDCG@10 of the list."""
-        page = self.get(f"api/find?q={quote(self.person.queries[number])}&limit={PAGE}")
+        page = self.request("GET", f"api/find?q={quote(self.person.queries[number])}&limit={PAGE}")
         self.milliseconds.append(page["milliseconds"])
         graded, tables = self.person.grades[number], Cascade(preset="navigational").tables(GRADES, PAGE)
         grades = [graded.get(Path(result["path"]).name, 0) for result in page["results"]]
@@ -117,21 +102,18 @@ class SimulatedPerson:
         draws = uniforms(self.seed, Purpose.CLICK, 2 * PAGE, **address)
         for rank, grade in enumerate(grades):
             if draws[2 * rank] < tables.click[grade]:
-                self.post("api/choose", token=page["token"], document=page["results"][rank]["document"])
+                self.request("POST", "api/choose", token=page["token"], document=page["results"][rank]["document"])
                 if draws[2 * rank + 1] < tables.stop[grade]:
                     break
         return ndcg(grades or [0], list(graded.values()), PAGE)
 
-    def order_of(self, day: int) -> list[int]:
-        """Return the numbers of the queries in the order of a day."""
-        count = len(self.person.queries)
-        draws = uniforms(self.seed, Purpose.QUERY, count, round_=day, client=self.person.number)
-        return [int(number) for number in np.argsort(draws, kind="stable")]
-
 
 def search_day(persons: Sequence[SimulatedPerson], day: int, then: Callable[[], object]) -> list[Doubles]:
     """Run one day of all persons, in turns; return (queries,) nDCG@10 for each person."""
-    orders = [person.order_of(day) for person in persons]
+    orders: list[list[int]] = []
+    for one in persons:
+        draws = uniforms(one.seed, Purpose.QUERY, len(one.person.queries), round_=day, client=one.person.number)
+        orders.append(np.argsort(draws, kind="stable").tolist())
     found = [np.zeros(len(order)) for order in orders]
     for place in range(max(map(len, orders))):
         for person, order, qualities in zip(persons, orders, found, strict=True):
@@ -157,7 +139,8 @@ def run_demo(
         say: Called with a sentence at each phase.
         tell: Called with the number of finished turns, in which each person searches once, and their total.
     """
-    persons, now, done = plan.make_persons(), time.time(), 0
+    persons = generated_persons(plan.persons, plan.documents, plan.queries, plan.seed)
+    now, done = time.time(), 0
     total = 2 * (plan.days_alone + plan.days_joined) * max(len(person.queries) for person in persons)
     for person in persons:
         person.write_notes(folder / "notes" / person.name, now)
@@ -168,10 +151,12 @@ def run_demo(
         tell(done, total)
 
     def open_searches(below: Path, stack: ExitStack) -> list[SimulatedPerson]:
-        return [
-            SimulatedPerson.open(person, folder / "notes" / person.name, below / person.name, plan.seed, stack)
-            for person in persons
-        ]
+        people = []
+        for person in persons:
+            search = stack.enter_context(PersonalSearch.open(below / person.name))
+            search.update(search.add(FilesSource(str(folder / "notes" / person.name))))
+            people.append(SimulatedPerson(person, stack.enter_context(SearchServer(search)), plan.seed))
+        return people
 
     counts = ", ".join(f"{person.name} {len(person.notes):,}" for person in persons)
     say(f"{plan.persons} persons with notes: {counts}")
@@ -190,8 +175,8 @@ def run_demo(
             invitation = folder / f"{one.person.name}.json"
             with closing(home.store()) as store:
                 invite(home, store, one.person.name, invitation)
-            one.post("api/join", invitation=str(invitation))
-            one.post("api/consent", given=True)
+            one.request("POST", "api/join", invitation=str(invitation))
+            one.request("POST", "api/consent", given=True)
         last = 0
 
         def step_with_round() -> None:
@@ -203,7 +188,7 @@ def run_demo(
             together = search_day(people, day, step_with_round)
         lists = {"first": days[0], "alone": days[-1], "together": together}
         means = {moment: [float(own.mean()) for own in found] for moment, found in lists.items()}
-        devices = [one.get("api/status")["federation"] for one in people]
+        devices = [one.request("GET", "api/status")["federation"] for one in people]
         times = np.concatenate([one.milliseconds for one in people])
         yield {
             "persons": [
@@ -232,15 +217,15 @@ def _change(before: Sequence[Doubles], after: Sequence[Doubles]) -> dict[str, fl
 @contextmanager
 def _served(folder: Path, persons: int) -> Iterator[Home]:
     """Run a service with the experiment file `search` in a new folder, inside the block."""
-    chosen, n_features = find_experiment_file("search"), len(SEARCH_FEATURES)
+    chosen = find_experiment_file("search")
     for key, value in {"federation.clients": persons, **CHANGES}.items():
         chosen = set_value(chosen, key, value, "quorank search demo")
     experiment = Experiment.read(chosen)
     with loopback_socket(0) as free:
         port = int(free.getsockname()[1])
     settings = Settings(
-        "search-demo", n_features, f"127.0.0.1:{port}", port=port, workers=1, least=1.0 / persons, deadline=DEADLINE,
-        pause=PAUSE,
+        "search-demo", len(SEARCH_FEATURES), f"127.0.0.1:{port}", port=port, workers=1, least=1.0 / persons,
+        deadline=DEADLINE, pause=PAUSE,
     )  # fmt: skip
     home = Home.create(folder, experiment, settings)
     process = start_service(home, stays=False)
@@ -253,14 +238,14 @@ def _served(folder: Path, persons: int) -> Iterator[Home]:
 def _play_round(persons: Sequence[SimulatedPerson], last: int) -> int:
     """Play the next round once everybody has enough choices; return the round whose ranker all have."""
     for person in persons:
-        found = person.get("api/status")["federation"]
+        found = person.request("GET", "api/status")["federation"]
         if found["last_round"] <= last and found["waiting"] < found["needed"]:
             return last
     end = time.monotonic() + ROUND_SECONDS
     while True:
         for person in persons:
-            person.post("api/sync")
-        rounds = [person.get("api/status")["federation"]["ranker_round"] or 0 for person in persons]
+            person.request("POST", "api/sync")
+        rounds = [person.request("GET", "api/status")["federation"]["ranker_round"] or 0 for person in persons]
         if min(rounds) > last:
             return min(rounds)
         require(time.monotonic() < end, "demo.round-late", f"round {last + 1} has not ended within {ROUND_SECONDS:g} s")

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.errors import require_range
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator, TermCounts
 
@@ -62,9 +61,6 @@ class MadeUpPerson:
 
 def generated_persons(persons: int, documents: int, queries: int, seed: int) -> list[MadeUpPerson]:
     """Generate persons; they share half of their topics."""
-    require_range("--persons", persons, least=2, most=len(NAMES))
-    require_range("--documents", documents, least=20, most=20_000)
-    require_range("--queries", queries, least=1, most=1000)
     generator = Generator(
         parties=persons, documents=documents, queries=queries, body=120, vocabulary=4000, topics=8 * persons,
         topic_terms=100, about=0.35,

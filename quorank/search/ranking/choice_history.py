@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +52,7 @@ CHOICES = FileKind(
 class StoredChoice(NamedTuple):
     """Stored choice."""
 
+    name: str  # random, under which a device stores the same list
     at: float  # Unix seconds
     query: str
     document: Document
@@ -79,7 +80,7 @@ class ChoiceHistory:
         self.n_features = n_features
         self._database = PrivateDatabase(folder / FILE, CHOICES)
         self._version = -1
-        self._choices: list[tuple[StoredChoice, str]] = []
+        self._choices: list[StoredChoice] = []
 
     def close(self) -> None:
         """Close the file."""
@@ -101,8 +102,7 @@ class ChoiceHistory:
 
     def add(self, at: float, query: str, document: Document, one: ChosenList) -> str:
         """Store a choice; return its random name, under which a device stores the same list."""
-        token = secrets.token_hex(16)
-        features = np.ascontiguousarray(one.features, dtype="<f4")
+        token, features = secrets.token_hex(16), np.ascontiguousarray(one.features, dtype="<f4")
         row = (at, query_key(query), *document, one.rank, one.chosen, len(features), features.tobytes(), token)
         with self._writing() as database:
             database.execute(
@@ -117,15 +117,10 @@ class ChoiceHistory:
 
     def choices(self) -> list[StoredChoice]:
         """Return all choices, the oldest first."""
-        return [choice for choice, _ in self._loaded()]
-
-    def _loaded(self) -> list[tuple[StoredChoice, str]]:
         version = self.version
         if version != self._version:
-            rows = self._database.rows("SELECT at, query, source, key, rank, token FROM choices ORDER BY id")
-            self._choices = [
-                (StoredChoice(at, q, (source, key), rank), name) for at, q, source, key, rank, name in rows
-            ]
+            rows = self._database.rows("SELECT token, at, query, source, key, rank FROM choices ORDER BY id")
+            self._choices = [StoredChoice(name, at, q, (source, key), rank) for name, at, q, source, key, rank in rows]
             self._version = version
         return self._choices
 
@@ -138,8 +133,7 @@ class ChoiceHistory:
         opened: dict[Document, list[float]] = {}
         for choice in others:
             opened.setdefault(choice.document, []).append(choice.at)
-        times = {document: tuple(at) for document, at in opened.items()}
-        return PastChoices(Counter(here), len(here), Counter(longer), len(longer), times)
+        return PastChoices(Counter(here), len(here), Counter(longer), len(longer), opened)
 
     def lists(self, newest: int) -> list[ChosenList]:
         """Return the newest choices with their lists, the oldest first."""
@@ -155,12 +149,6 @@ class ChoiceHistory:
 
     def _require_sound(self, sound: bool) -> None:
         require(sound, "file.damaged", CHOICES.damaged, f"{self._database.path}")
-
-    # forgetting
-
-    def names(self, wanted: Callable[[StoredChoice], bool]) -> list[str]:
-        """Return the names of the wanted choices."""
-        return [name for choice, name in self._loaded() if wanted(choice)]
 
     def forget(self, names: Sequence[str], *, all_: bool = False) -> None:
         """Erase choices by their names; with `all_` also the shared ranker and all trials."""

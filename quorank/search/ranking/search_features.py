@@ -21,7 +21,7 @@ or eight of ten, come first in their band.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +76,7 @@ class PastChoices(NamedTuple):
     total: int  # number of these choices, at most WINDOW
     longer: Mapping[Document, int]  # of the last choices for queries that begin with it
     longer_total: int
-    opened: Mapping[Document, tuple[float, ...]]  # times of openings from lists of other queries
+    opened: Mapping[Document, Sequence[float]]  # times of openings from lists of other queries
 
 
 def share(chosen: int, total: int) -> float:

@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from quorank.errors import brief, first_line, require
 from quorank.files.archives import UntrustedZip, is_zip
 from quorank.files.documents import load_json
-from quorank.files.untrusted import numbered_lines
+from quorank.files.untrusted import numbered_lines, read_bounded
 from quorank.text.collection import Document, Query, TextCollection
-from quorank.text.readers.decoding import bad_line, decode, each_once, read_bytes
+from quorank.text.readers.decoding import bad_line, decode, each_once
 from quorank.text.readers.qrels import judgements_of, parse_judgements
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
@@ -24,7 +24,7 @@ _TEXT, _ID = ("text", "body", "contents"), ("_id", "id")
 
 def read_jsonl(path: Path) -> TextCollection:
     """Read documents alone, from one file of JSON lines, plain or packed."""
-    return TextCollection(path.name.split(".")[0], _documents(f"{path}", read_bytes(path)), format="JSON lines")
+    return TextCollection(path.name.split(".")[0], _documents(f"{path}", read_bounded(path)), format="JSON lines")
 
 
 def read_beir(path: Path, name: str | None = None) -> TextCollection:
@@ -36,11 +36,11 @@ def read_beir(path: Path, name: str | None = None) -> TextCollection:
     documents = _documents(where + CORPUS, files[CORPUS])
     queries = _queries(where + QUERIES, files[QUERIES]) if QUERIES in files else ()
     if qrel_files:
-        tables = [(f"{file}", read_bytes(file)) for file in qrel_files]
+        tables: dict[str, bytes | bytearray] = {f"{file}": read_bounded(file) for file in qrel_files}
     else:
-        tables = [(where + member, files[member]) for member in sorted(files) if member.startswith("qrels/")]
-    found = [one for table, content in tables for one in parse_judgements(content, table)]
-    graded, skipped = judgements_of(found, queries, documents, " + ".join(table for table, _ in tables))
+        tables = {where + member: files[member] for member in sorted(files) if member.startswith("qrels/")}
+    found = [one for table, content in tables.items() for one in parse_judgements(content, table)]
+    graded, skipped = judgements_of(found, queries, documents, " + ".join(tables))
     return TextCollection(name or path.name.removesuffix(".zip"), documents, queries, graded, skipped, "BEIR")
 
 
@@ -63,35 +63,35 @@ def is_beir_zip(path: Path) -> bool:
         return any(PurePosixPath(member).name == CORPUS for member in packed.members)
 
 
-def _unzipped(archive: Path) -> dict[str, bytes]:
-    """Return the members of a zip file beside its corpus that are read, by their names."""
+def _unzipped(archive: Path) -> dict[str, bytes | bytearray]:
+    """Return the corpus, the queries and the judgements of a zip file, by their names."""
     with UntrustedZip(archive) as packed:
         root = next(m for m in packed.members if PurePosixPath(m).name == CORPUS).removesuffix(CORPUS)
         names = {m: m.removeprefix(root) for m in packed.members if m.startswith(root)}
         return {n: packed.read(m) for m, n in names.items() if n in (CORPUS, QUERIES) or n.startswith("qrels/")}
 
 
-def _read_folder(folder: Path) -> dict[str, bytes]:
+def _read_folder(folder: Path) -> dict[str, bytes | bytearray]:
     """Return the files that are read, by their names; a plain file precedes a packed one."""
     packed_first = [folder / f"{name}{end}" for end in (".gz", "") for name in (CORPUS, QUERIES)]
     found = {file.name.removesuffix(".gz"): file for file in packed_first if file.is_file()}
     found |= {f"qrels/{table.name}": table for table in folder.glob("qrels/*.tsv*")}
-    return {name: read_bytes(file) for name, file in found.items()}
+    return {name: read_bounded(file) for name, file in found.items()}
 
 
-def _documents(where: str, content: bytes) -> tuple[Document, ...]:
+def _documents(where: str, content: bytes | bytearray) -> tuple[Document, ...]:
     records = _records(where, content, titled=True)
     found = each_once(where, "document", ((number, Document(id_, title, text)) for number, id_, title, text in records))
     require(found, "beir.empty", "holds no document; expected a JSON object a line", where)
     return found
 
 
-def _queries(where: str, content: bytes) -> tuple[Query, ...]:
+def _queries(where: str, content: bytes | bytearray) -> tuple[Query, ...]:
     records = _records(where, content, titled=False)
     return each_once(where, "query", ((number, Query(id_, text)) for number, id_, _, text in records))
 
 
-def _records(where: str, content: bytes, *, titled: bool) -> Iterator[tuple[int, str, str, str]]:
+def _records(where: str, content: bytes | bytearray, *, titled: bool) -> Iterator[tuple[int, str, str, str]]:
     """Read the line number, id, title and text of each record; queries have no title."""
     for number, line in numbered_lines(content, where):
         if not line.strip():

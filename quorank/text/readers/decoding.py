@@ -23,12 +23,7 @@ _CLOSING = {tag: re.compile(f"</{tag}", re.IGNORECASE) for tag in ("script", "st
 Item = TypeVar("Item", Document, Query)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return what a file holds, unpacked if it is packed."""
-    return bytes(read_bounded(path))
-
-
-def decode(content: bytes) -> str:
+def decode(content: bytes | bytearray) -> str:
     r"""Decode UTF-8 if it is that, else Windows-1252; line ends become \n."""
     try:
         text = content.decode("utf-8-sig")
@@ -44,7 +39,7 @@ def unescaped(text: str) -> str:
 
 def read_text(path: Path) -> str:
     """Return the text of a plain or packed file."""
-    return decode(read_bytes(path))
+    return decode(read_bounded(path))
 
 
 def bad_line(where: object, line: int, code: str, sentence: str) -> BadInput:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from quorank.errors import BadInput, brief
+from quorank.files.untrusted import read_bounded
 from quorank.text.collection import Document, TextCollection, add_skipped
-from quorank.text.readers.decoding import decode, read_bytes
+from quorank.text.readers.decoding import decode
 
 SUFFIXES = (".txt", ".md")
 _HEAD = 8192
@@ -28,11 +29,13 @@ def read_folder(folder: Path, name: str) -> TextCollection:
     """Read a document a file; a file without a word is kept as an empty document."""
     files, documents, damaged = text_files(folder), [], []
     for file in files:
-        content, id_ = read_bytes(file), file.relative_to(folder).as_posix()
+        content, id_ = read_bounded(file), file.relative_to(folder).as_posix()
         if b"\0" in content[:_HEAD]:
             damaged.append(id_)
         else:
-            documents.append(_document(file, id_, decode(content).strip()))
+            body = decode(content).strip()
+            title = body.split("\n", 1)[0].strip()
+            documents.append(Document(id_, title.lstrip("#").strip() if file.suffix.lower() == ".md" else title, body))
     if not documents:
         sentence = f"none of its {len(files)} files is text, as {brief(damaged[0])}; expected files of text"
         raise BadInput("text.not-text", sentence, f"{folder}")
@@ -47,10 +50,3 @@ def _files(folder: Path) -> list[Path]:
         for file in folder.rglob("*")
         if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
     )
-
-
-def _document(file: Path, id_: str, body: str) -> Document:
-    title = body.split("\n", 1)[0].strip()
-    if file.suffix.lower() == ".md":
-        title = title.lstrip("#").strip()
-    return Document(id_, title, body)

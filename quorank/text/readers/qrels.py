@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quorank.errors import BadInput, brief
+from quorank.files.untrusted import read_bounded
 from quorank.text.collection import Document, Query, SkipRecord, add_skipped
-from quorank.text.readers.decoding import bad_line, decode, read_bytes
+from quorank.text.readers.decoding import bad_line, decode
 
 HIGHEST = 127
 """Labels are kept in one byte."""
@@ -32,10 +33,12 @@ class Judgement(NamedTuple):
 
 def read_judgements(path: Path, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
     """Read a judgement file, plain or packed; `grade_of` as in `parse_judgements`."""
-    return parse_judgements(read_bytes(path), f"{path}", grade_of)
+    return parse_judgements(read_bounded(path), f"{path}", grade_of)
 
 
-def parse_judgements(content: bytes, where: str, grade_of: Callable[[int], int] | None = None) -> list[Judgement]:
+def parse_judgements(
+    content: bytes | bytearray, where: str, grade_of: Callable[[int], int] | None = None
+) -> list[Judgement]:
     """Read the lines of a judgement file; `grade_of` turns a file's own code into a grade, higher being better."""
     rows: list[tuple[int, list[str]]] = []
     for number, line in enumerate(decode(content).split("\n"), 1):
@@ -48,9 +51,9 @@ def parse_judgements(content: bytes, where: str, grade_of: Callable[[int], int] 
     if not rows:
         raise BadInput("qrels.empty", "holds no judgement; expected lines like `query 0 document grade`", where)
     width = len(rows[0][1])
-    wrong = next((one for one in rows if len(one[1]) != width or width not in (3, 4)), None)
-    if wrong is not None:
-        raise _malformed(where, wrong[0], " ".join(wrong[1]))
+    for number, row in rows:
+        if len(row) != width or width not in (3, 4):
+            raise _malformed(where, number, " ".join(row))
     listing = width == 4 and any(row[1] not in ("0", "Q0") for _, row in rows)
     found = []
     for number, row in rows:
@@ -95,10 +98,8 @@ def judgements_of(
             for what, there in (("queries", queries), ("documents", documents))
         )
         names = f"it names query {brief(found[0].query)} and document {brief(found[0].document)}"
-        sentence = (
-            f"none of its {len(found):,} judgements is of a query and a document that are here: {names}, while {held}"
-        )
-        raise BadInput("qrels.all-lost", sentence, f"{where}")
+        sentence = f"none of its {len(found):,} judgements is of a query and a document that are here"
+        raise BadInput("qrels.all-lost", f"{sentence}: {names}, while {held}", f"{where}")
     skipped = add_skipped({}, judgements_of_unknown_queries=unasked, judgements_of_unknown_documents=unknown)
     return kept, skipped
 

@@ -43,7 +43,8 @@ def read_smart(
         Document(id_, one_line(fields["T"]) if titled else leading_title(fields["W"]), fields["W"].strip())
         for id_, fields in records
     )
-    asked = _queries(queries) if queries else ()
+    records = _records(queries) if queries else []
+    asked = tuple(Query(id_, one_line(f"{fields['T']} {fields['W']}")) for id_, fields in records)
     found = []
     if queries and judgements:
         found = read_judgements(judgements, cranfield_grade if judgements.name.lower().startswith("cran") else None)
@@ -52,10 +53,6 @@ def read_smart(
             asked = tuple(Query(str(place), query.text) for place, query in zip(counted, asked, strict=True))
     graded, skipped = judgements_of(found, asked, texts, judgements)
     return TextCollection(name or documents.stem, texts, asked, graded, skipped, "SMART")
-
-
-def _queries(path: Path) -> tuple[Query, ...]:
-    return tuple(Query(id_, one_line(f"{fields['T']} {fields['W']}")) for id_, fields in _records(path))
 
 
 def _records(path: Path) -> list[tuple[str, defaultdict[str, str]]]:
