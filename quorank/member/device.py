@@ -19,10 +19,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +42,7 @@ MOST_INTERPRETED = 2000  # parameters of a ranker up to which learning in plain 
 MOST_JUDGED = 200  # number of newest interactions by which a guard judges a ranker
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedRelease:
+class PreparedRelease(NamedTuple):
     """Update that may leave once it is stored, and its interactions."""
 
     task: Task
@@ -54,19 +51,45 @@ class PreparedRelease:
 
 
 class Device:
-    """Client of one run: lists for its user, and replies to tasks."""
+    """Client of one run: lists for its user, and replies to tasks. Several threads may share it.
+
+    Args:
+        store: Private store, which the caller closes.
+        terms: Terms that the owner has agreed to.
+        seed: Address of the draws of lists; by default from `entropy`.
+        entropy: Source of secret bytes.
+        clock: Seconds since 1970.
+        guard: Rejects rankers for the owner's lists; tasks are answered all the same.
+        plain: Run kernels uncompiled; by default where rankers are small and Numba is not loaded.
+        start: Parameters that show lists before the first task; by default the start of the terms.
+
+    Raises:
+        BadInput: `ranker.wrong-size` for a `start` of another length.
+
+    >>> terms = Terms("run", 0, n_features=2, rounds=10, interactions=1)
+    >>> store = PrivateStore("device")
+    >>> store.set_consent(True, 0.0)
+    >>> device = Device(store, terms)
+    >>> device.answer(encode_task(Task("run", 0, device.start)))  # no search yet
+    Declined(code='waiting')
+    >>> device.record(device.rank([[0.1, 0.9], [0.8, 0.2]]), [True, False])
+    >>> reply = device.answer(encode_task(Task("run", 0, device.start)))
+    >>> device.answer(encode_task(Task("run", 0, device.start))) == reply  # never a second release of a round
+    True
+    >>> store.close()
+    """
 
     def __init__(
         self,
         store: PrivateStore,
         terms: Terms,
         *,
-        seed: int | None = None,  # address of the draws of lists; by default from `entropy`
+        seed: int | None = None,
         entropy: Entropy = os.urandom,
-        clock: Callable[[], float] = time.time,  # seconds since 1970
-        guard: ClickGuard | None = None,  # rejects rankers for the owner's lists; tasks are answered all the same
-        plain: bool | None = None,  # kernels run uncompiled; by default where rankers are small and Numba is not loaded
-        start: npt.ArrayLike | None = None,  # shows lists before the first task; by default the start of the terms
+        clock: Callable[[], float] = time.time,
+        guard: ClickGuard | None = None,
+        plain: bool | None = None,
+        start: npt.ArrayLike | None = None,
     ) -> None:
         self.store, self.terms, self.guard = store, terms, guard
         self.plain = "numba" not in sys.modules and terms.parameters <= MOST_INTERPRETED if plain is None else plain
@@ -80,17 +103,43 @@ class Device:
     # ------------------------------------------------------------ lists and clicks
 
     def rank(self, features: npt.ArrayLike) -> Shown:
-        """Draw the list to show for features (documents, n_features)."""
+        """Draw the list to show for a query.
+
+        Args:
+            features: Candidate documents' features, shape (documents, n_features).
+
+        Returns:
+            The list; `order` holds row numbers of `features`, best first, at most `terms.k` of them.
+
+        Raises:
+            BadInput: `features.shape`, `features.not-finite`; `interaction.damaged` where the store is damaged.
+        """
         with self._mutex, interpreted(self.plain):
             return self._current().rank(features)
 
     def present(self, features: npt.ArrayLike) -> Shown:
-        """Take a list in the application's own order, features (documents, n_features) best first."""
+        """Register a list that the application has ordered.
+
+        Args:
+            features: Features of the shown documents, shape (documents, n_features), best first.
+
+        Raises:
+            BadInput: `list.not-drawn` where the learner needs drawn lists; else as `rank`.
+        """
         with self._mutex, interpreted(self.plain):
             return self._current().present(features)
 
     def record(self, shown: Shown, clicks: npt.ArrayLike, query: str | None = None) -> None:
-        """Store the clicks on a list and learn from them; the query's text is stored only if given."""
+        """Store the clicks on a list and learn from them.
+
+        Args:
+            shown: List returned by `rank` or `present`.
+            clicks: True or false for each document of `shown.order`.
+            query: Text by which the interaction can be forgotten; stored only if given.
+
+        Raises:
+            BadInput: `clicks.shape` or `clicks.not-boolean`; nothing is stored then.
+        """
         with self._mutex, interpreted(self.plain):
             ranker, online = self._showing_ranker(), self._current()
             online.learn(shown, clicks)  # rejects clicks that do not fit
@@ -141,20 +190,37 @@ class Device:
 
     def learner(self, theta: Doubles, round_: int) -> OnlineRanker:
         """Return a learner that begins at θ plus the personal layer."""
-        terms, own = self.terms, self.store.personal
-        start, bound = theta if own is None else theta + own, terms.client_mechanism.bound
+        terms, start = self.terms, theta + self._personal()
+        bound = terms.client_mechanism.bound
         return OnlineRanker(
             start, terms.n_features, terms.ranker, terms.learner, self._seed, terms.client, round_, terms.k, bound
         )
 
+    def _personal(self) -> Doubles:
+        """Return the personal layer (parameters,), zeros before the first release."""
+        own = self.store.personal
+        return np.zeros(self.terms.parameters) if own is None else own
+
     # ------------------------------------------------------------ tasks
 
     def answer(self, task: bytes) -> bytes | Declined:
-        """Return the reply to a task, or the reason for declining; never raises. Causes stay in the local log."""
+        """Answer a task; never raises.
+
+        Args:
+            task: Bytes of the task, as `federation.reply.decode_task` reads them.
+
+        Returns:
+            The encoded reply, the same bytes for a repeated task, or the reason for declining; causes of faults stay in
+            the local log.
+        """
         return self.guarded(lambda: self._answer(task))
 
     def see(self, content: bytes) -> Declined | None:
-        """Show lists by the ranker of a task that this device does not answer, such as that of a finished run."""
+        """Show lists by the ranker of a task that this device does not answer, such as that of a finished run.
+
+        Returns:
+            None, or the reason for rejecting the task.
+        """
 
         def work() -> bytes:
             task = self._decoded(content)
@@ -192,7 +258,7 @@ class Device:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Open a transaction that a Refusal does not undo: the ranker of the task is kept all the same."""
+        """Open a transaction that a `Refusal` does not undo: the ranker of the task is kept all the same."""
         refused = None
         with self.store.transaction():
             try:
@@ -220,9 +286,7 @@ class Device:
         if store.waiting() < terms.interactions:
             raise Refusal("waiting")
         online, used = self._learned(task.theta, task.round, 0)
-        update, own = online.parameters - task.theta, store.personal
-        if own is not None:
-            update -= own
+        update = online.parameters - task.theta - self._personal()
         if not np.isfinite(update).all():
             raise Refusal("numbers")
         return b"", PreparedRelease(task, update, used)
@@ -250,22 +314,21 @@ class Device:
     def _adopt(self, task: Task) -> None:
         """Show lists by the ranker of this task from now on, if it is newer and the guard accepts it."""
         before = self.store.ranker
-        newer = before is None or before.run != task.run or before.round < task.round
-        if newer and not self._is_rejected(before, task):
-            self.store.set_ranker(StoredRanker(task.run, task.round, task.theta))
-            self._online = None
+        if before is not None and before.run == task.run:
+            if before.round >= task.round:
+                return
+            if self.guard is not None and not self._is_accepted(self.guard, task):
+                return
+        self.store.set_ranker(StoredRanker(task.run, task.round, task.theta))
+        self._online = None
 
-    def _is_rejected(self, before: StoredRanker | None, task: Task) -> bool:
-        if self.guard is None or before is None or before.run != task.run:
-            return False
-        own = self.store.personal
-        offset = np.zeros(self.terms.parameters) if own is None else own
+    def _is_accepted(self, guard: ClickGuard, task: Task) -> bool:
         lists = [(one.shown, one.clicks) for one in self.store.latest_interactions(MOST_JUDGED) if one.run == task.run]
-        verdict = self.guard.judge(self.terms.ranker, task.theta + offset, lists)
+        verdict = guard.judge(self.terms.ranker, task.theta + self._personal(), lists)
         if not verdict.accepted:
             sentence = "the ranker of round %d is not shown: it fits %d lists of the owner worse (evidence %.3f)"
             logging.getLogger(__name__).warning(sentence, task.round, verdict.lists, verdict.evidence)
-        return not verdict.accepted
+        return verdict.accepted
 
     # ------------------------------------------------------------ releases
 
@@ -311,23 +374,18 @@ class Device:
         if terms.client_momentum > 0.0:
             store.set_carried(terms.run, sent)
         if terms.split is not None:
-            own = store.personal
-            before = np.zeros(terms.parameters) if own is None else own
-            store.set_personal((1.0 - terms.split.decay) * before + terms.split.keep * prepared.update)
+            store.set_personal((1.0 - terms.split.decay) * self._personal() + terms.split.keep * prepared.update)
         store.trim(MOST_USED)
 
     def log_release(
         self, task: Task, reply: bytes | None, size: int, report: Mapping[str, Any], used: Sequence[int] = ()
     ) -> None:
         """Log a release before it leaves; inside a transaction."""
-        at, privacy, round_ = self.clock(), self._privacy | dict(report), task.round + 1
-        entry = StoredRelease(task.run, round_, at, self.terms.interactions, size, privacy, reply, task_digest(task))
+        terms, at, round_ = self.terms, self.clock(), task.round + 1
+        # the run's full privacy statement follows from the terms
+        privacy = {"kind": terms.privacy.kind, "standing": terms.client_mechanism.promise, **report}
+        entry = StoredRelease(task.run, round_, at, terms.interactions, size, privacy, reply, task_digest(task))
         self.store.add_release(entry, used)
-
-    @cached_property
-    def _privacy(self) -> dict[str, Any]:
-        """Entry of the log; the run's full statement follows from the terms."""
-        return {"kind": self.terms.privacy.kind, "standing": self.terms.client_mechanism.promise}
 
 
 def error_place(error: BaseException) -> str:

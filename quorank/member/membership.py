@@ -40,6 +40,12 @@ T = TypeVar("T", bound=AgreedTerms)
 class Membership(ABC, Generic[T]):
     """Membership in its folder; open it with `open` of the subclass, and close it or use it as a context manager.
 
+    Args:
+        store: Private store with an accepted invitation, closed with the membership.
+        invitation: The accepted invitation.
+        entropy: Source of secret bytes.
+        clock: Seconds since 1970.
+
     Attributes:
         terms: Terms that the owner has agreed to.
         folder: Directory of the private store.
@@ -152,7 +158,11 @@ class Membership(ABC, Generic[T]):
     # ------------------------------------------------------------ service
 
     def service(self) -> ServiceClient:
-        """Return a client of the service with this member's key and number; a corrected clock offset is stored."""
+        """Return a client of the service with this member's key and number, which the caller closes.
+
+        Returns:
+            The client; its service key and certificate are those of the invitation, and a corrected clock offset is stored.
+        """
         given = self.invitation
         return ServiceClient(
             given.url,
@@ -166,7 +176,15 @@ class Membership(ABC, Generic[T]):
         )
 
     def enrol(self, service: ServiceClient) -> None:
-        """Enrol with the member's own key; the confirmed terms must be those that the owner has read."""
+        """Enrol with the member's own key; the confirmed terms must be those that the owner has read.
+
+        Args:
+            service: Client from `service()`.
+
+        Raises:
+            BadInput: `terms.changed` where the service confirms other terms; nothing is stored then.
+            ServiceRefusal: The service refuses, such as `invitation.used`, or is unreachable (`service.away`).
+        """
         found = service.enrol(self.invitation, self.key)
         terms = self._read_terms(found.terms)
         sentence = "the service enrols under other terms than those of the invitation; nothing is sent"
@@ -223,13 +241,17 @@ class LeftNote(TypedDict):
 
 
 def left_note(folder: Path) -> LeftNote | None:
-    """Return the note of a member that has left this folder."""
+    """Return the note of a member that has left this folder, or None.
+
+    Raises:
+        BadInput: `file.damaged` where the note cannot be read.
+    """
     path = folder / LEFT
     return read_json(path, LeftNote, advice="; delete it, and repeat the command") if path.exists() else None
 
 
 def check_not_left(folder: Path) -> None:
-    """Reject a folder whose member has left."""
+    """Raise BadInput with `device.left` for a folder whose member has left."""
     sentence = f"this device has left its run ({LEFT}); choose another folder, with a new invitation"
     require(left_note(folder) is None, "device.left", sentence, f"{folder}")
 
@@ -260,6 +282,16 @@ class Pins:
     the claim if it has pinned no other one for this client, and pins it (trust on first use). From then on keys signed by
     another identity are rejected, so a coordinator cannot put its own keys in a client's place in later rounds. It can do
     so on first use; identities of an invitation, or compared by voice, have no such gap.
+
+    Args:
+        store: Private store of the member.
+        given: Keys that the invitation names.
+
+    >>> with PrivateStore("device") as store:
+    ...     pins = Pins(store)
+    ...     pins.pin({"7": bytes(32)})
+    ...     pins.changed({"7": bytes(32), "8": bytes(32)}), pins.changed({"7": b"x" * 32})
+    ([], ['7'])
     """
 
     def __init__(self, store: PrivateStore, given: Mapping[str, bytes] | None = None) -> None:
@@ -279,7 +311,14 @@ class Pins:
         return sorted(name for name, key in keys.items() if known.get(name, key) != key)
 
     def pin(self, keys: Mapping[str, bytes]) -> None:
-        """Pin keys for names without one; `identity.conflict` for a name with another key."""
+        """Pin keys for names without one.
+
+        Args:
+            keys: Public keys by name.
+
+        Raises:
+            BadInput: `identity.conflict` for a name with another key.
+        """
         changed = self.changed(keys)
         sentence = f"another identity is pinned already; ask {', '.join(changed)} by voice which is right"
         require(not changed, "identity.conflict", sentence, f"--pin {', '.join(changed)}")

@@ -30,14 +30,14 @@ import numpy as np
 
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles
-from quorank.member.party_keys import SESSION_FACTS, SealedChannels, Secrets
+from quorank.member.party_keys import SECRETS, Secrets
 from quorank.member.party_searches import FolderDesk, PartySearches
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
 from quorank.protocol import frames
 from quorank.protocol.messages import Declined, Refusal
 from quorank.silos.envelopes import Envelope, Kind, Refuse
 from quorank.silos.holdings import Holding
-from quorank.silos.session.agreement import Agreement, Entropy, PartyIdentity, derive
+from quorank.silos.session.agreement import Agreement, Entropy, PartyIdentity, SealedChannel, derive
 from quorank.silos.session.records import (
     MEANINGS,
     Record,
@@ -61,11 +61,18 @@ SERVER = "the coordinator"
 TEMPORARY = ("file.busy", "file.unwritable")  # error codes after which the same message is handled later
 NEW, GREETED, COUNTED, FINISHED = range(4)  # nothing sent, hello sent, statistics sent, ranker stored
 PROGRESS = ("starting", "agreeing on keys", "training", "has the ranker")
+COUNTERS = "lines"  # fact: envelopes sent to and received from each other party
 _LOADED = ("_secrets", "agreement", "_channels", "lists", "sums", "searches")
 
 
 class SiloParty:
     """Party of a group's session.
+
+    Attributes:
+        name: Name of the party in the terms.
+        terms: Terms of the group.
+        said_all: True when the last answer was the last one of the session.
+        stopped: Reason why the session cannot continue at this party, a sentence for its owner; None while it can.
 
     Args:
         folder: The party's private folder, created where it does not exist.
@@ -112,8 +119,8 @@ class SiloParty:
         self.name, self._number, self._digest = identity.name, terms.number(identity.name), terms.digest[:16]
         self._pins, self._consent, self._entropy = pins, consent, entropy
         self._stop, self._desk = stop, desk
-        self.said_all = False  # whether the last answer was the last one of the session
-        self.stopped: str | None = None  # reason why the session cannot continue at this party, for its owner
+        self.said_all = False
+        self.stopped: str | None = None
         self._store = SiloStore(self.folder, "party")
         try:
             self._check()
@@ -144,24 +151,27 @@ class SiloParty:
 
     @property
     def progress(self) -> str:
-        """Progress of this party, or the reason why it cannot continue."""
+        """Progress of this party, or the reason why it cannot continue, as a line for its owner."""
         stopped = f"cannot continue: {self.stopped}"
         return f"{self.name}: {PROGRESS[self._place] if self.stopped is None else stopped}"
 
     @property
     def ranker(self) -> Doubles | None:
-        """Final parameters, once they have arrived."""
+        """Final parameters (parameters,), float64; None until they have arrived."""
         kept = self._store.fact("ranker")
         return None if kept is None else np.frombuffer(kept, dtype="<f8").astype(np.float64)
 
     @property
     def figures(self) -> dict[str, float] | None:
-        """ERR, nDCG@10 and nDCG of the ranker on this party's test lists, which stay with the party."""
+        """Metrics of the ranker on this party's test lists, which stay with the party; None before the ranker.
+
+        ERR, nDCG@10 and nDCG by name, `prior` and `bm25` (nDCG@10 of the start and of BM25), and the number `test_lists`.
+        """
         found: dict[str, float] | None = self._store.note("figures")
         return found
 
     def close(self) -> None:
-        """Close the folder."""
+        """Close the folder and unlock it; another `SiloParty` may continue the session there."""
         self._forget()
         if self._is_finished:
             self._store.compact()
@@ -170,7 +180,16 @@ class SiloParty:
     # ------------------------------------------------------------ for the coordinator
 
     def answer(self, content: bytes) -> bytes | Declined:
-        """Answer a message, or decline it; never raises, and causes go to this machine's log only."""
+        """Answer a message of the coordinator; never raises.
+
+        Args:
+            content: Bytes of a `SiloMessage`.
+
+        Returns:
+            Bytes of the answering `SiloMessage`, or the reason for declining, one of a fixed list: `consent`, `malformed`,
+            `run`, `client`, `place` (it contradicts earlier messages), `storage`, `waiting` (stopped in the middle of its
+            work), `stopped` (see `stopped`) or `fault`. Causes go to this machine's log only.
+        """
         self.said_all = False
         try:
             return self._answer(content)
@@ -264,8 +283,18 @@ class SiloParty:
         return list(frames.unpack(self._store.fact("agreement") or frames.pack([])))
 
     @cached_property
-    def _channels(self) -> SealedChannels:
-        return SealedChannels(self._store, self.name, self.agreement.keys)
+    def _channels(self) -> dict[str, SealedChannel]:
+        """Sealed channels to the other parties, at the stored counters."""
+        counters: dict[str, list[int]] = self._store.note(COUNTERS, default={})
+        return {
+            other: SealedChannel(secret, self.name, other, *counters.get(other, (0, 0)))
+            for other, secret in self.agreement.keys.pairs.items()
+        }
+
+    def _note_counters(self) -> None:
+        """Store the counters of the channels, in the transaction that stores what was sealed or opened."""
+        counters = {other: [channel.sent, channel.received] for other, channel in self._channels.items()}
+        self._store.set_note(COUNTERS, counters)
 
     @cached_property
     def lists(self) -> tuple[SearchedLists, SearchedLists]:
@@ -311,8 +340,18 @@ class SiloParty:
         self._store.rows(insert, time.time(), tag_of(record), receiver, len(record))
 
     def seal(self, other: str, kind: Kind, text: bytes) -> int:
-        """Seal a body and send it to another party, inside a transaction; return the number of its envelope."""
-        envelope = self._channels.seal(other, kind, text)
+        """Seal a body and send it to another party, inside a transaction.
+
+        Args:
+            other: Name of the receiver.
+            kind: Kind of the body.
+            text: The body.
+
+        Returns:
+            Number of the envelope.
+        """
+        envelope = self._channels[other].seal(kind, text)
+        self._note_counters()
         self._send(enclose(envelope.to_bytes()), other)
         return envelope.number
 
@@ -422,7 +461,8 @@ class SiloParty:
         require(
             sender in self.agreement.others, "silo-group.unknown-party", f"{sender} is not another party of this group"
         )
-        text = self._channels.open(envelope)
+        text = self._channels[sender].open(envelope)
+        self._note_counters()
         said = f"{sender} searches before the training is over, or in a group that does not search"
         require(self.terms.search is not None and self._place == FINISHED, "silo-message.phase", said)
         try:
@@ -455,14 +495,22 @@ class SiloParty:
         self._send(encode(Record.KEPT))
         self._store.set_note("place", FINISHED)
         if self.terms.search is None:  # searches continue in the same session
-            for name in ("agreement", *SESSION_FACTS):
+            for name in ("agreement", SECRETS, COUNTERS):
                 self._store.drop_fact(name)
 
 
 def sent_log(folder: Path) -> list[dict[str, Any]]:
-    """Return everything that the party of a folder has sent: time, kind, receiver, size and meaning.
+    """Return everything that the party of a folder has sent, also while another process runs the party.
 
-    It can be read while another process runs the party.
+    Args:
+        folder: Private folder of the party.
+
+    Returns:
+        One table for each record, in order: `at` (seconds since 1970), `kind`, `receiver`, `bytes` and `tells` (its
+        meaning); empty where the party was never started.
+
+    Raises:
+        BadInput: `file.unreadable` for a damaged file.
     """
     file = folder / "party.sqlite"
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""Keys of a party: the secrets of one session, and its sealed channels to the other parties.
+"""Secrets of a party in one session.
 
 Noise is derived from a secret of the session by its purpose, so that repeated work after a restart draws the same noise.
 In a rehearsal all secrets follow from the seed, as in one process, and nothing is secret but the seals.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from quorank.silos.count_sketch import Hashing, seeded_secret
 from quorank.silos.discrete_laplace import SystemStream
-from quorank.silos.envelopes import KEY, Envelope, Kind
+from quorank.silos.envelopes import KEY
 from quorank.silos.search.owner import search_hashing, seeded_owner_secret
 from quorank.silos.search.settings import FIELD, SearchTerms
-from quorank.silos.session.agreement import AgreedKeys, Entropy, SealedChannel, derive
+from quorank.silos.session.agreement import AgreedKeys, Entropy, derive
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.session.terms import SiloTerms
 from quorank.silos.training.statistics import COLUMNS, ROWS, seeded_statistics_noise
 
-SESSION_FACTS = _SECRETS, _COUNTERS = "secrets", "lines"  # facts that are deleted when the session is over
+SECRETS = "secrets"  # fact, deleted when the session is over
 
 
 class Secrets:
@@ -24,10 +24,10 @@ class Secrets:
 
     def __init__(self, store: SiloStore, terms: SiloTerms, name: str, entropy: Entropy) -> None:
         self.terms, self.name, self.number = terms, name, terms.number(name)
-        kept = store.fact(_SECRETS)
+        kept = store.fact(SECRETS)
         if kept is None:
             kept = b"".join(entropy(KEY) for _ in range(4))
-            store.set_fact(_SECRETS, kept)
+            store.set_fact(SECRETS, kept)
         self._session, self._decoys, self._noise = kept[: 2 * KEY], kept[2 * KEY : 3 * KEY], kept[3 * KEY :]
 
     def session(self) -> Entropy:
@@ -70,31 +70,3 @@ class Secrets:
         if self.terms.seed is not None:
             return seeded_statistics_noise(self.terms.seed, self.number, field)
         return SystemStream(derive(self._noise, "statistics noise", bytes([field])))
-
-
-class SealedChannels:
-    """Channel ends of a party; counters are stored in the transaction that stores what was sealed or opened."""
-
-    def __init__(self, store: SiloStore, name: str, keys: AgreedKeys) -> None:
-        self._store = store
-        counters: dict[str, list[int]] = store.note(_COUNTERS, default={})  # other → sent, received
-        self._open = {
-            other: SealedChannel(secret, name, other, *counters.get(other, (0, 0)))
-            for other, secret in keys.pairs.items()
-        }
-
-    def seal(self, other: str, kind: Kind, text: bytes) -> Envelope:
-        """Return a sealed envelope with the next number."""
-        envelope = self._open[other].seal(kind, text)
-        self._note()
-        return envelope
-
-    def open(self, envelope: Envelope) -> bytes:
-        """Return the text of the next envelope of another party."""
-        text = self._open[envelope.sender].open(envelope)
-        self._note()
-        return text
-
-    def _note(self) -> None:
-        counters = {other: [channel.sent, channel.received] for other, channel in self._open.items()}
-        self._store.set_note(_COUNTERS, counters)
