@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.files.atomic import write_whole
 
 CERTIFICATE, KEY = "ca.pem", "ca.key"
@@ -38,16 +38,16 @@ class Authority:
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def create(cls, name: str = "Quorank", days: int = 10 * YEAR) -> Authority:
+    def create(cls) -> Authority:
         """Create an authority."""
-        key = ec.generate_private_key(_CURVE)
-        subject = _named(f"{name} authority")
-        extensions: list[tuple[x509.ExtensionType, bool]] = [
-            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
-            (x509.BasicConstraints(ca=True, path_length=0), True),
-            (x509.KeyUsage(**_USAGES | {"key_cert_sign": True, "crl_sign": True}), True),
-        ]
-        return cls(_signed(subject, subject, key.public_key(), days, extensions, key), key)
+        key, subject = ec.generate_private_key(_CURVE), _named("Quorank authority")
+        certificate = (
+            _unsigned(subject, subject, key.public_key(), 10 * YEAR)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.KeyUsage(**_USAGES | {"key_cert_sign": True, "crl_sign": True}), critical=True)
+        )
+        return cls(certificate.sign(key, hashes.SHA384()), key)
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
@@ -75,20 +75,18 @@ class Authority:
         write_private(folder / KEY, _key_bytes(self.key))
         write_whole(folder / CERTIFICATE, self.pem, durable=True)
 
-    def server(self, hosts: Sequence[str], days: int = YEAR) -> tuple[bytes, bytes]:
+    def server(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
         """Issue a server certificate for these names and addresses; returns (private key, certificate), PEM."""
-        require(hosts, "certificate.no-host", "a server's certificate needs at least one name or address")
-        key = ec.generate_private_key(_SERVER_CURVE)
-        extensions: list[tuple[x509.ExtensionType, bool]] = [
-            (x509.SubjectAlternativeName([_alternative(host) for host in hosts]), False),
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (x509.KeyUsage(**_USAGES | {"digital_signature": True}), True),
-            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-            (x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), False),
-        ]
-        issuer = self.certificate.subject
-        certificate = _signed(_named(hosts[0]), issuer, key.public_key(), days, extensions, self.key)
-        return _key_bytes(key), certificate.public_bytes(_PEM)
+        key, issuer = ec.generate_private_key(_SERVER_CURVE), self.key.public_key()
+        certificate = (
+            _unsigned(_named(hosts[0]), self.certificate.subject, key.public_key(), YEAR)
+            .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.KeyUsage(**_USAGES | {"digital_signature": True}), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
+        )
+        return _key_bytes(key), certificate.sign(self.key, hashes.SHA384()).public_bytes(_PEM)
 
 
 def days_left(certificate: Path) -> float:
@@ -125,23 +123,15 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _signed(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    days: int,
-    extensions: Sequence[tuple[x509.ExtensionType, bool]],
-    signer: ec.EllipticCurvePrivateKey,
-) -> x509.Certificate:
-    """Return a certificate with (extension, critical) pairs; valid from an hour ago, since clocks differ."""
+def _unsigned(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    """Begin a certificate that is valid from an hour ago, since clocks differ."""
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - datetime.timedelta(hours=1))
-    builder = builder.not_valid_after(now + datetime.timedelta(days=days))
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical)
-    return builder.sign(signer, hashes.SHA384())
+    return builder.not_valid_after(now + datetime.timedelta(days=days))
 
 
 def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -9,7 +9,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -47,8 +47,8 @@ _KINDS: Mapping[str, Kind] = {"coordinator": "devices", "silo": "parties", "tuni
 class Overview:
     """Reader of one folder's status and health, for any thread; `writer` is the worker's own."""
 
-    def __init__(self, home: Home, writer: Writer | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.home, self.writer, self._clock = home, writer, clock
+    def __init__(self, home: Home, writer: Writer | None = None) -> None:
+        self.home, self.writer = home, writer
         self._store: SqlStore | None = None
         self._judged: tuple[float, tuple[Problem, ...]] | None = None
 
@@ -75,8 +75,8 @@ class Overview:
 
     def problems(self) -> tuple[Problem, ...]:
         """Return the current problems of disk, certificate, store, holder and members; their sentences are public."""
-        if self._judged is None or self._clock() - self._judged[0] > KEPT_SECONDS:
-            self._judged = self._clock(), tuple(self._problems())
+        if self._judged is None or time.monotonic() - self._judged[0] > KEPT_SECONDS:
+            self._judged = time.monotonic(), tuple(self._problems())
         return self._judged[1]
 
     def _problems(self) -> Iterator[Problem]:

@@ -211,7 +211,7 @@ def test_a_clock_that_is_off_does_not_matter(off, service, tmp_path) -> None:
 def test_another_authority_or_host_is_not_believed(tiny_collection, tmp_path) -> None:
     made = service_of(tiny_collection)
     with made.running(tmp_path) as service:
-        pem = Authority.create("Other").pem.decode()
+        pem = Authority.create().pem.decode()
         for name, certificate in (("other", pem), ("system", "")):
             path = service.invitation(tmp_path / f"{name}.json", certificate=certificate)
             with Client.open(tmp_path / name, path) as client:

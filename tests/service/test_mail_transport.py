@@ -129,7 +129,7 @@ def test_a_round_waits_for_as_many_as_a_sum_needs(fleet) -> None:
 
 def test_letters(fleet) -> None:
     holder = fleet.holder()
-    mail = holder.mail
+    mail = holder.driver.transport
     assert list(mail.nodes()) == [str(number) for number in range(CLIENTS)]
     first, second, third = mail.push([(node, f"to {node}".encode()) for node in "012"])
     mail.forget([second])
@@ -146,7 +146,7 @@ def test_letters(fleet) -> None:
     mail.forget([fourth])
     assert sent(fleet.store, 3, "mail", int(fourth), b"late").code == "mail.unknown"
     mail.push([("4", b"to 4")])
-    assert fleet.store.letter(4) is not None and fleet.holder().mail
+    assert fleet.store.letter(4) is not None and fleet.holder().driver
     assert fleet.store.letter(4) is None, "letters of an earlier holder are deleted"
 
 

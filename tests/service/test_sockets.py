@@ -235,7 +235,7 @@ def test_children_end_with_their_supervisor_however_it_ends(tmp_path: Path) -> N
 
 
 def test_given_certificates_and_plain_http_behind_a_proxy(tmp_path: Path) -> None:
-    authority = Authority.create("Given")
+    authority = Authority.create()
     (tmp_path / "ca.pem").write_bytes(authority.pem)
     key, certificate = authority.server(["127.0.0.1"])
     (tmp_path / "key.pem").write_bytes(key)

@@ -28,8 +28,6 @@ from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
 from quorank.service.intake.intake import Intake
 from quorank.service.intake.limits import IntakeTraffic
-from quorank.service.overview import Overview
-from quorank.service.store.group_commit import Writer
 from quorank.service.store.sql_store import SqlStore
 
 
@@ -100,12 +98,9 @@ class Desk:
     """A service's application in this process; it remembers nothing between calls but its store."""
 
     def __init__(self, home: Home, traffic: IntakeTraffic | None = None) -> None:
-        self.home, self.store = home, home.store()
-        self.loop = asyncio.new_event_loop()
-        notes = home.store()
-        self.writer = Writer(notes.take)
-        health = Overview(home, self.writer).health
-        self.intake = Intake(home, self.store, self.writer, notes, health, traffic=traffic)
+        self.home, self.loop = home, asyncio.new_event_loop()
+        self.intake = Intake(home, traffic)
+        self.store, self.writer = self.intake.store, self.intake.writer
         self.pieces: list[bytes] = []  # of the last body, that were read
 
     def stop(self) -> None:

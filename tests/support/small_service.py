@@ -53,7 +53,7 @@ class SmallService:
 
     def __init__(self, terms: Terms, coordinator: Coordinator | None = None, others: Any = None) -> None:
         self.terms, self.coordinator, self.others = terms, coordinator, others
-        self.key, self.authority = MemberKey.create(), Authority.create("Test")
+        self.key, self.authority = MemberKey.create(), Authority.create()
         self.members: dict[int, bytes] = {}
         self.codes: dict[bytes, Terms] = {}  # of several devices: under which terms a code enrols
         self.heard: list[Heard] = []

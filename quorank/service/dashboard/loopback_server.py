@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import Any
 
 from granian import _granian
 from granian.constants import HTTPModes, Interfaces
@@ -19,8 +19,6 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from quorank.errors import BadInput
-
-LoopbackHost = Literal["127.0.0.1", "::1"]
 
 BACKLOG = 1024  # length of the accept queue
 HEADER_BYTES = 16_384
@@ -49,12 +47,12 @@ class SocketServer(Server):
         self._ssp, self._shd = None, holder(self._descriptor, False, self.backlog)
 
 
-def loopback_socket(port: int, host: LoopbackHost = "127.0.0.1") -> socket.socket:
+def loopback_socket(port: int) -> socket.socket:
     """Bind a port of the loopback interface; 0: any free one."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    found = socket.socket()
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
+        found.bind(("127.0.0.1", port))
         found.listen(BACKLOG)
     except OSError as error:
         found.close()

@@ -14,7 +14,8 @@ the round is open may still answer it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -56,21 +57,6 @@ def signed_task(
 ) -> Publication:
     """Return a task signed by the service's key."""
     return Publication(kind, run, round_, content, key.sign(task_content(kind, content)), wait, **limits)
-
-
-def cohort_bytes(clients: Sequence[int] | frozenset[int]) -> bytes:
-    """Return member numbers as a publication holds them."""
-    return np.array(sorted(clients), dtype="<u4").tobytes() or NOBODY
-
-
-def enrolled_keys(store: SqlStore) -> dict[int, bytes]:
-    """Return the public keys of all members that may take part."""
-    found: dict[int, bytes] = {}
-    last = -1
-    while page := store.members(last):
-        found |= {member.number: member.key for member in page if member.admitted and member.key is not None}
-        last = page[-1].number
-    return found
 
 
 class KeptInStore:
@@ -145,7 +131,8 @@ class Holder:
     _open: tuple[str, int] = field(default=("", -1), init=False)  # run and round
     _taken: int = field(default=0, init=False)  # id of the last reply of that round taken in
     _invalid: set[int] = field(default_factory=set, init=False)  # members whose committed reply was rejected
-    _empty: tuple[str, set[int]] = field(default=("", set()), init=False)  # run, members that hold nothing for it
+    # by run: members that hold nothing for it
+    _empty: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set), init=False)
     _version: int = field(default=-1, init=False)
     _looked: float = field(default=float("-inf"), init=False)
     _held: float = field(default=float("-inf"), init=False)
@@ -163,8 +150,8 @@ class Holder:
             asked, room, turns = b"", participation.size(clients), participation.turns
             most, rest, deadline = turns.most or 0, turns.rest, min(deadline, participation.seconds)
         else:
-            cohort = coordinator.members(state.round, state.turns) - self._without(coordinator)
-            asked = b"" if len(cohort) == clients else cohort_bytes(cohort)
+            cohort = coordinator.members(state.round, state.turns) - self._empty[coordinator.run]
+            asked = b"" if len(cohort) == clients else np.array(sorted(cohort), dtype="<u4").tobytes() or NOBODY
         wait = next_seconds(len(self.admitted()), deadline, self.soonest)
         wait = self.soonest if kind == "secure" else wait  # its phases follow each other
         limits = b"" if kind == "secure" else json_bytes(coordinator.reply_limits(state))
@@ -254,27 +241,25 @@ class Holder:
     def _take_replies(self, coordinator: Coordinator) -> int:
         """Give the next batch of replies to the coordinator; returns their number."""
         batch = self.store.replies(*self._open, self._taken, BATCH)
-        if not batch:
-            return 0
-        given = [(stored, reply) for stored in batch if (reply := self._decoded(coordinator, stored)) is not None]
-        verdicts = [coordinator.receive(reply) for _, reply in given]
-        refused = [(stored.member, one) for (stored, _), one in zip(given, verdicts, strict=True) if not one.accepted]
-        if refused and self.simulated:
-            reason = f"a client's reply was refused: {refused[0][1].reason}"
-            raise Stopped(coordinator.state.round, coordinator.rounds, reason)
-        self._invalid.update(member for member, _ in refused)
-        self._taken = batch[-1].id
-        self.received_bytes += sum(len(stored.content) for stored in batch)
-        self._looked = float("-inf") if self._invalid or self._empty[1] else self._looked
-        self.seen(coordinator)
+        for stored in batch:
+            reply = self._decoded(coordinator, stored)
+            verdict = None if reply is None else coordinator.receive(reply)
+            if verdict is not None and not verdict.accepted:
+                if self.simulated:
+                    reason = f"a client's reply was refused: {verdict.reason}"
+                    raise Stopped(coordinator.state.round, coordinator.rounds, reason)
+                self._invalid.add(stored.member)
+            self._taken = stored.id
+            self.received_bytes += len(stored.content)
+        if batch:
+            self._looked = float("-inf") if self._invalid or self._empty[coordinator.run] else self._looked
+            self.seen(coordinator)
         return len(batch)
 
     def _decoded(self, coordinator: Coordinator, stored: Message) -> Reply | bytes | None:
         """Return the reply if it names its sender; the coordinator judges bytes that cannot be decoded."""
         if stored.content == NOTHING:
-            if self._empty[0] != coordinator.run:
-                self._empty = coordinator.run, set()
-            self._empty[1].add(stored.member)
+            self._empty[coordinator.run].add(stored.member)
             return None
         try:
             reply = decode_reply(stored.content, coordinator.parameters)
@@ -306,26 +291,17 @@ class Holder:
             return
         self._looked = now
         missing = coordinator.cohort - self.admitted()
-        coordinator.set_unavailable(missing | self._invalid | self._without(coordinator))
-
-    def _without(self, coordinator: Coordinator) -> set[int]:
-        """Return the members that hold nothing for this run."""
-        return self._empty[1] if self._empty[0] == coordinator.run else set()
+        coordinator.set_unavailable(missing | self._invalid | self._empty[coordinator.run])
 
     # ------------------------------------------------------------ secure sums
 
     @cached_property
-    def mail(self) -> MailTransport:
-        """The mailboxes, without letters of an earlier holder."""
-        self.store.forget(None)
-        return MailTransport(self.store, self.admitted, bundled=self.simulated)
-
-    @cached_property
     def driver(self) -> Driver:
-        """The driver of secure sums."""
+        """Driver of secure sums, without letters of an earlier holder."""
+        self.store.forget(None)
         return Driver(
-            self.mail, MemberNodes(self.simulated), SLOW / 2.0, patience=float("inf"),
-            known=lambda: enrolled_keys(self.store), clock=self.clock, sleep=self.sleep,
+            MailTransport(self.store, self.admitted, bundled=self.simulated), MemberNodes(self.simulated), SLOW / 2.0,
+            patience=float("inf"), seen=self.seen, known=self.store.keys, clock=self.clock, sleep=self.sleep,
         )  # fmt: skip
 
     def _secure_round(self, coordinator: Coordinator) -> Report:
@@ -341,5 +317,5 @@ class Holder:
             self._look(coordinator)
             self._excuse(coordinator)
 
-        driver.tend, driver.seen = tend, self.seen
+        driver.tend = tend
         return driver.round(coordinator)

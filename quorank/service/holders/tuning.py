@@ -21,7 +21,7 @@ from quorank.files.documents import json_bytes, parse_json
 from quorank.protocol.messages import Publication
 from quorank.service.dashboard.status import Quality, RoundFigures, State, Status, WeightStatus
 from quorank.service.holders.holder_process import Held, main
-from quorank.service.holders.rounds import LONGEST_NEXT, enrolled_keys, next_seconds
+from quorank.service.holders.rounds import LONGEST_NEXT, next_seconds
 from quorank.service.home import TERMS, Home, Settings
 from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
@@ -231,7 +231,7 @@ class TuningService(Held[TuningHome]):
     def _arm_sizes(self) -> dict[str, int]:
         """Return the number of devices in each arm, counted again when devices have enrolled."""
         if self.tuning.study is not None and sum(self._arms.values()) != len(self.store.admitted()):
-            self._arms = self.version.arms(enrolled_keys(self.store).values())
+            self._arms = self.version.arms(self.store.keys().values())
         return self._arms
 
 

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from quorank.errors import BadInput, require
@@ -31,8 +32,9 @@ from quorank.protocol.terms import Terms
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.home import Home
 from quorank.service.intake.limits import IntakeTraffic, network_of
+from quorank.service.overview import Overview
 from quorank.service.store.group_commit import Call, CallKind, EnrolmentCall, Outcome, Writer
-from quorank.service.store.sql_store import Member, SqlStore
+from quorank.service.store.sql_store import Member
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -105,25 +107,19 @@ class View:
 
 
 class Intake:
-    """Application of one worker; `notes` is the store of `writer`, separate from `store` so that no read waits for a write.
+    """Application of one worker on a folder's store; writes have a connection of their own, so that no read waits for them.
 
-    `operator` is the application of dashboard and metrics; its open streams end when `stopping` is set.
+    Open streams of the dashboard end when `stopping` is set.
     """
 
-    def __init__(
-        self,
-        home: Home,
-        store: SqlStore,
-        writer: Writer,
-        notes: SqlStore,
-        health: Callable[[], Mapping[str, Any]],
-        operator: Any = None,
-        traffic: IntakeTraffic | None = None,
-    ) -> None:
-        self.home, self.store, self.writer, self.operator, self.health = home, store, writer, operator, health
+    def __init__(self, home: Home, traffic: IntakeTraffic | None = None) -> None:
+        self.home, self.store, self._notes = home, home.store(), home.store()
+        self.writer = Writer(self._notes.take)
+        self.overview = Overview(home, self.writer)
         self.traffic = traffic or IntakeTraffic(home.settings.enrolments)
+        self.stopping = False
         self.refusals = Counter[str]()  # by code, since the last write
-        self._notes, self._service, self._terms = notes, home.key.public, home.terms_table
+        self._service, self._terms = home.key.public, home.terms_table
         self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause
         self._view = View(-1, None, None, False)
         self._looked = self._compared = -1e9
@@ -151,8 +147,9 @@ class Intake:
         if scope["type"] != "http":
             return
         path: str = scope["path"]
-        if self.operator is not None and path in OPERATOR:
-            await self.operator(scope, receive, send)
+        if path in OPERATOR:
+            operator = await asyncio.get_running_loop().run_in_executor(None, lambda: self._operator)
+            await operator(scope, receive, send)
             return
         try:
             answer = await self._answered(scope, path, receive)
@@ -171,6 +168,15 @@ class Intake:
             headers.append((b"content-length", b"%d" % len(answer.body)))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
+
+    @cached_property
+    def _operator(self) -> Any:
+        """Dashboard and metrics, imported at the first request."""
+        from starlette.applications import Starlette
+
+        from quorank.service.dashboard.page import page_routes
+
+        return Starlette(routes=page_routes(self.overview.read, self.home.token, lambda: self.stopping))
 
     async def _answered(self, scope: Scope, path: str, receive: Receive) -> HttpAnswer:
         handler = self.routes.get((scope["method"], path))
@@ -212,11 +218,6 @@ class Intake:
         if enrolled:
             event = "member_enrolled" if len(enrolled) == 1 else "members_enrolled"
             self._note(event, client=enrolled[-1], count=len(enrolled))
-
-    def stop(self) -> None:
-        """End open streams before the server ends."""
-        if self.operator is not None:
-            self.operator.stopping = True
 
     def close(self) -> None:
         """Hand the remaining counts to the writer, and end the reader's thread."""
@@ -401,7 +402,7 @@ class Intake:
 
     async def _healthz(self, request: Request) -> HttpAnswer:
         """Return whether the service can work, without anything about members."""
-        table = await asyncio.get_running_loop().run_in_executor(None, self.health)
+        table = await asyncio.get_running_loop().run_in_executor(None, self.overview.health)
         return as_json(200 if table["ok"] else 503, table)
 
 

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +19,11 @@ from quorank.kernels.process import raise_file_limit
 from quorank.service.home import Home
 from quorank.service.intake.intake import Intake
 from quorank.service.intake.limits import ConnectionGuard, stop_accepting
-from quorank.service.overview import Overview
-from quorank.service.store.group_commit import Writer
 
 BACKLOG = 4096  # length of the accept queue
 CONNECTIONS = 4096  # maximum number of connections of a worker, file limit permitting
 DRAIN_SECONDS = 3.0  # seconds for open connections to finish when a worker ends
 START_SECONDS = 0.05  # seconds from the start of the server to its first answer
-
-
-def intake_of(home: Home) -> Intake:
-    """Return the application on a folder's store."""
-    notes = home.store()
-    writer = Writer(notes.take)
-    overview = Overview(home, writer)
-    return Intake(home, home.store(), writer, notes, overview.health, OperatorPages(home, overview))
-
-
-class OperatorPages:
-    """Dashboard and metrics, imported at the first request."""
-
-    def __init__(self, home: Home, overview: Overview) -> None:
-        self.home, self.overview, self.stopping = home, overview, False
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer for `/`, `/events` and `/metrics`."""
-        app = await asyncio.get_running_loop().run_in_executor(None, lambda: self._app)
-        await app(scope, receive, send)
-
-    @cached_property
-    def _app(self) -> Any:
-        from starlette.applications import Starlette
-
-        from quorank.service.dashboard.page import page_routes
-
-        return Starlette(routes=page_routes(self.overview.read, self.home.token, lambda: self.stopping))
 
 
 async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
@@ -63,7 +32,7 @@ async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
 
     from quorank.service.dashboard.loopback_server import SocketServer
 
-    intake, (certificate, key), hard = intake_of(home), home.tls or (None, None), raise_file_limit()
+    intake, (certificate, key), hard = Intake(home), home.tls or (None, None), raise_file_limit()
     most = CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, max(64, hard - 200))
     options = {"backpressure": most, "log_level": LogLevels.critical, "ssl_cert": certificate, "ssl_key": key}
     server = SocketServer(intake, descriptor, BACKLOG, **options)
@@ -81,7 +50,7 @@ async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
     draining: list[asyncio.Task[None]] = []  # a reference, or it would be collected
 
     def stop() -> None:
-        intake.stop()
+        intake.stopping = True
         draining.append(loop.create_task(drain()))
 
     def report_ready() -> None:
