@@ -90,7 +90,7 @@ class Envelope:
         reader = ByteReader(raw, "an envelope")
         magic, version, kind, number = reader.unpack(_HEAD)
         reader.check(magic == _MAGIC, "starts with other bytes than QP")
-        check_version(version, "an envelope")
+        reader.check_version(version)
         reader.check(kind in set(Kind), f"is of the unknown kind {kind}")
         sender, receiver = reader.name(), reader.name()
         (length,) = reader.unpack(_LENGTH)
@@ -117,7 +117,7 @@ class Hello:
     def from_bytes(cls, raw: bytes, sender: str) -> Hello:
         """Decode a hello; only the canonical encoding of its settings is accepted."""
         reader = ByteReader(raw, f"the hello of {sender}")
-        check_version(reader.bytes(1)[0], f"the hello of {sender}")
+        reader.check_version(reader.bytes(1)[0])
         identity, ephemeral, committed = reader.bytes(KEY), reader.bytes(KEY), reader.bytes(KEY)
         text = reader.bytes(len(raw) - reader.at)
         reader.check(len(text) <= _MOST_SETTINGS, f"has settings of more than {_MOST_SETTINGS} bytes")
@@ -143,13 +143,6 @@ def check_settings(own: Mapping[str, str], theirs: Mapping[str, str], sender: st
         require(key != "text" or here == there, "silo-group.other-tokeniser", said)
         said = f"{sender} has {key} = {there} and this party {here}; agree on the same settings and start again"
         require(here == there, "silo-group.other-settings", said)
-
-
-def check_version(version: int, words: str) -> None:
-    """Refuse another version of the protocol."""
-    older = "older" if version < VERSION else "newer"
-    said = f"{words} has version {version} of the protocol, {older} than this program's {VERSION}"
-    require(version == VERSION, "silo-message.other-version", f"{said}; all parties must run the same")
 
 
 @dataclass(frozen=True)
@@ -212,6 +205,12 @@ class ByteReader:
         """Refuse the message unless `condition` holds."""
         said = f"{self.words} cannot be read: it {fault}; drop it and have it sent again"
         require(condition, "silo-message.malformed", said)
+
+    def check_version(self, version: int) -> None:
+        """Refuse another version of the protocol."""
+        older = "older" if version < VERSION else "newer"
+        said = f"{self.words} has version {version} of the protocol, {older} than this program's {VERSION}"
+        require(version == VERSION, "silo-message.other-version", f"{said}; all parties must run the same")
 
     def bytes(self, count: int) -> bytes:
         """Return the next `count` bytes."""

@@ -198,7 +198,11 @@ def test_nothing_of_a_query_or_a_document_is_seen_on_the_way(tmp_path, monkeypat
     keys = run.agreement.keys
     for secret in (keys.hashing_key, *keys.pairs.values(), *(word.encode() for word in QUERY.split())):
         assert secret not in everything
-    contents = (question[4:20], run.agreement._contribution, group.parties["south"].searches.owner.catalogue()[4:60])
+    contents = (
+        question[4:20],
+        run.agreement._contributions[run.name],
+        group.parties["south"].searches.owner.catalogue()[4:60],
+    )
     assert [content in everything for content in contents] == [not sealed] * 3
     group.close()
 

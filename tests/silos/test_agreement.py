@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quorank.errors import BadInput
 from quorank.silos.envelopes import Envelope, Kind, canonical_settings
-from quorank.silos.session.agreement import Agreement, PartyIdentity, SealedChannel, agree, commitment, derive
+from quorank.silos.session.agreement import Agreement, PartyIdentity, SealedChannel, commitment, derive
 
 LOW_ORDER = [
     bytes(32),
@@ -103,7 +102,7 @@ def test_every_contribution_counts() -> None:
         parties = agreements()
         if other is not None:
             changed = parties[other]
-            changed._contribution = changed._contributions[other] = bytes(32)
+            changed._contributions[other] = bytes(32)
             changed.hello = dataclasses.replace(changed.hello, commitment=commitment(other, bytes(32)))
             changed._hellos[other] = changed.hello
         meet(parties)
@@ -118,12 +117,10 @@ def test_the_coordinator_would_need_a_private_key_to_open_a_contribution() -> No
     sealed = greet(parties)["alpha", "beta"].body
     alpha, beta = parties["alpha"], parties["beta"]
     transcript = alpha._transcript()
-    lasting, fleeting = alpha.identity._key, alpha._ephemeral
     four = [
-        agree(lasting, beta.hello.identity, "beta"),
-        agree(lasting, beta.hello.ephemeral, "beta"),
-        agree(fleeting, beta.hello.identity, "beta"),
-        agree(fleeting, beta.hello.ephemeral, "beta"),
+        key.agree(public, "beta")
+        for key in (alpha.identity, alpha._ephemeral)
+        for public in (beta.hello.identity, beta.hello.ephemeral)
     ]
 
     def opened(secrets: list[bytes]) -> bytes:
@@ -131,7 +128,7 @@ def test_the_coordinator_would_need_a_private_key_to_open_a_contribution() -> No
         key = derive(pair, "contribution", transcript, b"alpha", b"beta")
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, transcript)
 
-    assert opened(four) == alpha._contribution
+    assert opened(four) == alpha._contributions["alpha"]
     for at in range(4):
         with pytest.raises(InvalidTag):
             opened([bytes(32) if i == at else secret for i, secret in enumerate(four)])
@@ -166,7 +163,7 @@ def test_the_coordinator_cannot_choose_its_contribution_after_the_others() -> No
     alpha = agreements(pair)["alpha"]
     server = Agreement(PartyIdentity("beta"), pair, entropy=seeded("server"))
     alpha.receive(hello_of(server, "alpha"))
-    server._contribution = bytes(32)  # chosen after it has seen alpha's
+    server._contributions["beta"] = bytes(32)  # chosen after it has seen alpha's
     (sealed,) = server.receive(hello_of(alpha, "beta"))
     with pytest.raises(BadInput, match="not the one it committed to"):
         alpha.receive(sealed)
@@ -180,7 +177,7 @@ def test_points_of_low_order_are_refused(point) -> None:
         with pytest.raises(BadInput, match="low order"):
             parties["alpha"].receive(hello_of(parties["beta"], "alpha", **{place: point}))
     with pytest.raises(BadInput, match="low order"):
-        agree(X25519PrivateKey.generate(), point, "beta")
+        PartyIdentity("alpha").agree(point, "beta")
 
 
 def test_altered_replayed_and_foreign_contributions_are_refused() -> None:

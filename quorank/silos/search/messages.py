@@ -17,7 +17,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.kernels.arrays import Integers
 from quorank.silos.count_sketch import Hashing
-from quorank.silos.envelopes import VERSION, ByteReader, check_version
+from quorank.silos.envelopes import VERSION, ByteReader
 from quorank.silos.search.settings import MOST_AMONG, MOST_TERMS, SearchTerms
 
 WIDTH = 4  # bundles are filled up to a multiple of this many columns
@@ -61,7 +61,7 @@ class SearchQuestion:
         """Decode a question; its columns must be within the group's table."""
         reader = ByteReader(raw, f"the search of {sender}")
         version, count, size, width = reader.unpack(_QUESTION)
-        check_version(version, f"the search of {sender}")
+        reader.check_version(version)
         reader.check(1 <= count <= MOST_AMONG, f"holds {count} bundles, 1 to {MOST_AMONG} are read")
         reader.check(1 <= size <= MOST_TERMS, f"has bundles of {size} terms, 1 to {MOST_TERMS} are read")
         reader.check(width == width_of(size), f"has bundles of width {width} where {width_of(size)} is due")
@@ -107,7 +107,7 @@ class SearchAnswer:
         count, size, k = len(question.bundles), len(question.bundles[0]), terms.k
         reader = ByteReader(raw, f"the answer of {sender}")
         version, bundles, width, named, digest = reader.unpack(_ANSWER)
-        check_version(version, f"the answer of {sender}")
+        reader.check_version(version)
         said = f"the answer of {sender} is to another question; drop it and ask again"
         require(digest == question_digest(asked), "silo-search.other-question", said)
         reader.check(

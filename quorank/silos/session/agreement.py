@@ -49,7 +49,7 @@ _NONCE = bytes(12)  # every contribution key seals once
 
 
 class PartyIdentity:
-    """A party's name and its lasting X25519 key.
+    """A party's name and an X25519 key of it: its lasting one, or that of a session.
 
     Args:
         name: Name of the party in its group.
@@ -75,20 +75,15 @@ class PartyIdentity:
         return self._key.private_bytes_raw()
 
     def agree(self, public: bytes, whose: str) -> bytes:
-        """Return the secret shared with a public key."""
-        return agree(self._key, public, whose)
+        """Compute the Diffie-Hellman secret with a public key on Curve25519; points of low order are refused."""
+        try:
+            return self._key.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            said = f"{whose} sent a public key that agrees on no secret (a point of low order); do not continue with it"
+            raise BadInput("silo-keys.low-order", said) from None
 
     def __repr__(self) -> str:
         return f"PartyIdentity({self.name!r}, public {self.public.hex()[:16]}…)"
-
-
-def agree(private: X25519PrivateKey, public: bytes, whose: str) -> bytes:
-    """Compute the Diffie-Hellman secret on Curve25519; points of low order are refused."""
-    try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        said = f"{whose} sent a public key that agrees on no secret (a point of low order); do not continue with it"
-        raise BadInput("silo-keys.low-order", said) from None
 
 
 def derive(secret: bytes, purpose: str, *context: bytes) -> bytes:
@@ -144,14 +139,13 @@ class Agreement:
             self._check_party(name)
         for name, key in self.pins.items():
             _check_length(key, f"the key that is pinned for {name}")
-        self._ephemeral = X25519PrivateKey.from_private_bytes(entropy(KEY))
-        self._contribution = entropy(KEY)
-        public, committed = self._ephemeral.public_key().public_bytes_raw(), commitment(self.name, self._contribution)
+        self._ephemeral = PartyIdentity(self.name, entropy(KEY))
+        self._contributions = {self.name: entropy(KEY)}
+        committed = commitment(self.name, self._contributions[self.name])
         stated = {"parties": " ".join(self.parties), **(settings or {})}
-        self.hello = Hello(identity.public, public, committed, stated)
+        self.hello = Hello(identity.public, self._ephemeral.public, committed, stated)
         self._hellos = {self.name: self.hello}
         self._pairs: dict[str, bytes] = {}
-        self._contributions = {self.name: self._contribution}
         self._early: dict[str, Envelope] = {}  # contributions that arrived before all hellos
         self._keys: AgreedKeys | None = None
 
@@ -234,7 +228,7 @@ class Agreement:
         """Seal this party's contribution for each other party."""
         transcript, number, found = self._transcript(), _NUMBERS[Kind.CONTRIBUTION], []
         for other in self.others:
-            sealed = self._cipher(self.name, other).encrypt(_NONCE, self._contribution, transcript)
+            sealed = self._cipher(self.name, other).encrypt(_NONCE, self._contributions[self.name], transcript)
             found.append(Envelope(Kind.CONTRIBUTION, self.name, other, number, sealed))
         return found
 
@@ -275,9 +269,9 @@ class Agreement:
         if other not in self._pairs:
             theirs, place = self._hellos[other], self.parties.index
             first = place(self.name) < place(other)
-            cross = (self.identity.agree(theirs.ephemeral, other), agree(self._ephemeral, theirs.identity, other))
+            cross = (self.identity.agree(theirs.ephemeral, other), self._ephemeral.agree(theirs.identity, other))
             secret = self.identity.agree(theirs.identity, other) + b"".join(cross if first else cross[::-1])
-            secret += agree(self._ephemeral, theirs.ephemeral, other)
+            secret += self._ephemeral.agree(theirs.ephemeral, other)
             self._pairs[other] = derive(secret, "pair secret", canonical_settings(self.hello.settings))
         return self._pairs[other]
 

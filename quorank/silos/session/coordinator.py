@@ -47,7 +47,6 @@ AGREEMENT, STATISTICS, TRAINING, END, DONE = range(5)
 MOST_SEARCHES = 1_000_000  # searches that a party may send each other one; owners also count them by day
 MOST_RELAYED = MOST_BYTES + 1024  # largest envelope: its head takes less than 1024 bytes
 SEARCHING = 0.5  # polling interval for searches, seconds
-PAUSE = 5.0  # pause before a party that could not answer is asked again, seconds
 _NOT_NOW = "a party sent a record that does not fit the phase; it is refused"
 
 
@@ -237,13 +236,10 @@ class SiloServer:
             self._load()
             raise
 
-    def _put(self, number: int, record: bytes) -> None:
-        self._store.put(self.terms.parties[number], record)
-
     def _everyone(self, record: bytes) -> None:
-        for number in range(len(self.terms.parties)):
+        for number, party in enumerate(self.terms.parties):
             if number not in self._gone:
-                self._put(number, record)
+                self._store.put(party, record)
 
     # ------------------------------------------------------------ records
 
@@ -274,7 +270,7 @@ class SiloServer:
         require(self._count(*way) < self._most(*way), "silo-message.phase", _NOT_NOW)
         counts = self._relayed.setdefault(way, [0, 0])
         counts[0], counts[1] = counts[0] + 1, counts[1] + len(raw)
-        self._put(receiver, enclose(raw))
+        self._store.put(envelope.receiver, enclose(raw))
         sent = sum(counts[0] for (_, _, kind), counts in self._relayed.items() if kind is Kind.CONTRIBUTION)
         if self._phase == AGREEMENT and sent == len(parties) * (len(parties) - 1):
             self._phase = STATISTICS
@@ -351,7 +347,7 @@ class SiloPost:
     """Letters of a session in the parties' mailboxes at the service; the holder calls `turn` in a loop.
 
     Every party has at most one open letter. Its answer counts as coming from the member that the letter was for. An empty
-    answer means that the party cannot answer now: it is asked again after a pause.
+    answer means that the party cannot answer now: it is asked again after `pause` seconds.
     """
 
     def __init__(
@@ -359,7 +355,7 @@ class SiloPost:
         mailboxes: Mailboxes,
         streams: SiloStreams,
         terms: SiloTerms,
-        pause: float = PAUSE,
+        pause: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.mailboxes, self.terms, self.server = mailboxes, terms, SiloServer(streams, terms)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, require, under
 from quorank.files.codec import Length, Range, decode
 from quorank.kernels.arrays import Doubles
 from quorank.parts import to_table
@@ -99,18 +99,10 @@ class SiloTerms:
         said = f"have version {table.get('version')!r}, and this Quorank reads {VERSION}; install the coordinator's version"
         require(table.get("version") == VERSION, "terms.version", said, "terms")
         content = {key: value for key, value in table.items() if key != "version"}
-        try:
-            return decode(cls, content | {"setting": read_setting(content.get("setting", {}))})
-        except BadInput as error:
-            raise error.under("terms") from None
-
-
-def read_setting(table: object, where: str = "setting") -> SiloSetting:
-    """Return the training parameters of a table; missing ones have their defaults."""
-    if not isinstance(table, Mapping):
-        raise BadInput("value.wrong-type", "expected a table", where)
-    training = TRAININGS.read(table.get("training", "prior"), f"{where}.training", foreign=True)
-    return decode(SiloSetting, {**table, "training": training}, where)
+        with under("terms"):
+            setting = decode(dict[str, Any], content.get("setting", {}), "setting")
+            training = TRAININGS.read(setting.get("training", "prior"), "setting.training", foreign=True)
+            return decode(cls, content | {"setting": setting | {"training": training}})
 
 
 PublicKey = Annotated[bytes, Length(KEY, KEY)]
