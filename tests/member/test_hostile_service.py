@@ -11,11 +11,10 @@ import zlib
 
 import numpy as np
 import pytest
-from devices import SEED, simulator_of, terms_of, user_of
+from devices import SEED, simulator_of, task_of, terms_of, user_of
 from small_service import Said, SmallService
 
 from quorank.federation import Federation
-from quorank.federation.reply import Task, encode_task
 from quorank.federation.unlearning import rebuilding_name
 from quorank.member import Client
 from quorank.privacy import ClippedGaussian
@@ -47,12 +46,6 @@ def client(service, tmp_path):
         for _ in range(7):
             user_of(service.simulator)(made.device)
         yield made
-
-
-def task_of(simulator, round_=0, run="run", theta=None, private=None, clients=()):
-    start = simulator.initial()
-    theta = start.theta if theta is None else theta
-    return encode_task(Task(run, round_, theta, start.private if private is None else private, clients))
 
 
 def replies(service):

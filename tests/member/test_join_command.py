@@ -6,12 +6,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import typer
+from command_line import invoke
+from real_services import until
 from small_service import Said, SmallService
 from typer.testing import CliRunner
 
@@ -40,22 +40,13 @@ app = typer.Typer()
 app.command()(join)
 
 
-@dataclass
-class Outcome:
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
+def call(*arguments: object) -> str:
+    return invoke(app, *arguments).stdout
 
 
-def call(*arguments: object, code: int = 0) -> Outcome:
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return Outcome(result.stdout, result.stderr)
+def told(*arguments: object, code: int = 0) -> dict:
+    """What it prints as JSON."""
+    return json.loads(invoke(app, *arguments, "--json", code=code).stdout)
 
 
 def refused(*arguments: object) -> str:
@@ -98,14 +89,14 @@ def test_an_invitation_is_accepted_once_and_a_client_leaves(here, service) -> No
     service.next = 0
     call("--data", "device", "--bundle", "desk.json", "--consent", "on", *SIMULATED, "--quiet")
     assert service.coordinator.done
-    figures = call("--data", "device", "--status", "--json").json
+    figures = told("--data", "device", "--status")
     assert (figures["run"], figures["client"], figures["releases"]) == ("spring", 1, 6)
     assert figures["state"] == "enrolled" and figures["identity"] == service.members[1].hex()
-    assert service.members[1].hex() in call("--data", "device", "--status").out
-    off = call("--data", "device", "--consent", "off", "--json").json
+    assert service.members[1].hex() in call("--data", "device", "--status")
+    off = told("--data", "device", "--consent", "off")
     assert off["consent"] is False
     service.gone.add(1)
-    gone = call("--data", "device", "--leave", "--json").json
+    gone = told("--data", "device", "--leave")
     assert set(gone["files"]) == {"device.sqlite", "device.lock"}
     assert [path.name for path in (here / "device").iterdir()] == [LEFT]
     for more in (["--status"], ["--log"], [], ["--bundle", "desk.json"], ["--consent", "on"], ["--once"]):
@@ -131,21 +122,21 @@ def test_a_leaving_that_was_cut_short_is_finished(halfway, here, service, monkey
     if halfway:  # killed while zeros were written over it
         file.write_bytes(bytes(8192) + file.read_bytes()[8192:])
     assert "has left its run" in refused("--data", "device", "--status")
-    assert "overwritten and deleted" in call("--data", "device", "--leave").out
+    assert "overwritten and deleted" in call("--data", "device", "--leave")
     assert [path.name for path in (here / "device").iterdir()] == [LEFT]
 
 
 def test_once_for_timers(here, service) -> None:
-    found = call("--data", "device", "--bundle", "desk.json", "--once", "--json").json
+    found = told("--data", "device", "--bundle", "desk.json", "--once")
     assert found["outcome"] == "consent" and not service.heard
-    found = call("--data", "device", "--consent", "on", "--once", "--json").json
+    found = told("--data", "device", "--consent", "on", "--once")
     assert (found["outcome"], found["code"]) == ("nothing", "device.waiting")
-    assert call("--data", "device", "--once", "--json").json["outcome"] == "early"
+    assert told("--data", "device", "--once")["outcome"] == "early"
     with Client.open(here / "device") as client:
         client.sync(force=True)
         service.said["GET", "/v1/task"] = Said(500)
         client.store.database.execute("DELETE FROM facts WHERE name = 'polling'")
-    assert call("--data", "device", "--once", "--json", code=UNREACHED).json["code"] == "service.unreadable"
+    assert told("--data", "device", "--once", code=UNREACHED)["code"] == "service.unreadable"
     service.said["GET", "/v1/task"] = Said(
         403, b'{"code": "request.revoked", "sentence": "the operator has revoked this"}'
     )
@@ -157,13 +148,6 @@ def test_once_for_timers(here, service) -> None:
     assert "revoked" in refused("--data", "device")  # a service that is refused for good ends
 
 
-def wait_for(condition, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 JOIN = [sys.executable, "-m", "quorank.cli.main", "join", "--data", "device"]
 
 
@@ -172,11 +156,11 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
     words = [*JOIN, "--bundle", "desk.json"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
         try:
-            wait_for(lambda: local_socket.call(here / "device", "status") is not None)
+            until(lambda: local_socket.call(here / "device", "status") is not None)
             assert not service.heard
-            assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
-            wait_for(lambda: len(service.heard) >= 2)  # it was woken, and has enrolled
-            assert call("--data", "device", "--once", "--json").json["outcome"] in ("early", "busy")
+            assert told("--data", "device", "--consent", "on")["consent"] is True
+            until(lambda: len(service.heard) >= 2)  # it was woken, and has enrolled
+            assert told("--data", "device", "--once")["outcome"] in ("early", "busy")
             assert "another process runs" in refused("--data", "device")
             rows = np.random.default_rng(0).normal(size=(8, 46)).tolist()
             for _ in range(3):
@@ -190,27 +174,27 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
             def synced() -> dict:
                 return local_socket.call(here / "device", "sync", force=True)["sync"]
 
-            wait_for(lambda: synced()["code"] == "service.unreadable")
+            until(lambda: synced()["code"] == "service.unreadable")
             del service.said["GET", "/v1/task"]
-            wait_for(lambda: synced() and local_socket.call(here / "device", "status")["status"]["releases"] == 1)
+            until(lambda: synced() and local_socket.call(here / "device", "status")["status"]["releases"] == 1)
             child.send_signal(number)
             assert child.wait(30) == code
             assert child.stderr is not None
-            told = child.stderr.read()  # of what was searched, shown and clicked, and where, nothing
+            said = child.stderr.read()  # of what was searched, shown and clicked, and where, nothing
         finally:
             child.kill()
     assert not (here / "device" / "device.sock").exists()
     for private in ("Traceback", "secret", str(here), "features", "clicks", f"{rows[0][0]:.4f}"):
-        assert private not in told
-    assert call("--data", "device", "--status", "--json").json["releases"] == 1
+        assert private not in said
+    assert told("--data", "device", "--status")["releases"] == 1
 
 
 def test_leaving_while_another_process_plays_the_device(here, service) -> None:
     with subprocess.Popen([*JOIN, "--bundle", "desk.json", "--consent", "on"], stderr=subprocess.DEVNULL) as child:
         try:
-            wait_for(lambda: len(service.heard) >= 2)
+            until(lambda: len(service.heard) >= 2)
             service.gone.add(1)
-            assert "overwritten and deleted" in call("--data", "device", "--leave").out
+            assert "overwritten and deleted" in call("--data", "device", "--leave")
             assert child.wait(30) == 0
         finally:
             child.kill()
@@ -231,7 +215,7 @@ def test_refusals(here, service) -> None:
     assert "clients 0 to 4" in refused("--data", "device", "--simulate", "small.toml", "--client", 5)
     assert "no such experiment" in refused("--data", "device", "--simulate", "absent.toml", "--client", 1)
     assert "no invitation here" in refused("--data", "device", *SIMULATED)
-    assert "cannot be read" in refused("--data", "device", "--bundle", "absent.json")
+    assert "no such file" in refused("--data", "device", "--bundle", "absent.json")
     assert not (here / "device").exists()
     call("--data", "device", "--bundle", "desk.json", "--once", "--quiet")
     service.terms = terms_of(experiment(folder=here), 46, 2, "spring")
@@ -239,4 +223,4 @@ def test_refusals(here, service) -> None:
     assert "another invitation" in refused("--data", "device", "--bundle", "other.json")
     with PrivateStore(here / "device"):
         assert "another process runs" in refused("--data", "device", "--bundle", "desk.json")
-        assert call("--data", "device", "--consent", "on", "--json").json["consent"] is True
+        assert told("--data", "device", "--consent", "on")["consent"] is True

@@ -6,15 +6,14 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import refusals
+from real_services import free_port, until
 from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace, write_collection
 from silo_sessions import Group, step_through, terms_of
 
@@ -24,17 +23,12 @@ from quorank.member.party_run import take_part
 from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
 from quorank.rankers.ranker_file import read_ranker
 
-LONG = SMALL.replace("turns = 3", "turns = 60")
+LONG = SMALL.replace("turns = 3", "turns = 30")
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
     return workplace(tmp_path, monkeypatch)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -48,13 +42,6 @@ def serving(folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         child.terminate()
         child.wait(60)
-
-
-def until(ready: Callable[[], object], what: str, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 # ---------------------------------------------------------------- as processes that are killed
@@ -115,22 +102,22 @@ def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(he
             for name in NAMES:
                 words = ("--bundle", here / f"{name}.json", "--collection", here / f"texts-{name}", "--consent", "on")
                 parties.begin(name, *words)
-            until(lambda: any(entry["kind"] == "statistics" for entry in sent(here, "west")), "statistics of west")
+            until(lambda: any(entry["kind"] == "statistics" for entry in sent(here, "west")), parties.said)
             ended["west"] = parties.end("west", signal.SIGKILL)
             parties.begin("west")
-            until(lambda: turns() >= 4, f"turns {parties.said()}")
+            until(lambda: turns() >= 4, parties.said)
             os.kill(child("holder"), signal.SIGKILL)
             before = turns()
-            until(lambda: turns() > before + 4, "turns after the holder was killed")
+            until(lambda: turns() > before + 4, parties.said)
             os.kill(child("worker-0"), signal.SIGKILL)
             before = turns()
-            until(lambda: turns() > before + 4, "turns after the worker was killed")
+            until(lambda: turns() > before + 4, parties.said)
             ended["north"] = parties.end("north", signal.SIGTERM)
             parties.begin("north")
             service.terminate()
             assert service.wait(60) == 0
         stopped = json.loads(call("status", "home", "--json"))
-        assert stopped["state"] == "stopped" and 12 <= stopped["rounds"] < 60 and stopped["kind"] == "parties"
+        assert stopped["state"] == "stopped" and 12 <= stopped["rounds"] < 30 and stopped["kind"] == "parties"
         with serving(home.path, log) as service:
             assert service.wait(120) == 0, parties.said()
             codes = {name: parties.children[name].wait(60) for name in NAMES}
@@ -148,7 +135,7 @@ def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(he
     told = log.read_text()
     assert "finished" in told and str(here) not in told and "north" not in told and "Traceback" not in told
     table = json.loads(call("status", "home", "--json"))
-    assert (table["state"], table["phase"], table["rounds"]) == ("done", "done", 60)
+    assert (table["state"], table["phase"], table["rounds"]) == ("done", "done", 30)
     assert [party["name"] for party in table["members"]] == list(NAMES)
     kinds = {entry["kind"] for entry in sent(here, "north")}
     assert kinds >= {"hello", "contribution", "statistics", "part", "kept"}

@@ -17,7 +17,7 @@ from quorank.federation.reply import decode_reply
 from quorank.federation.rounds import Report
 from quorank.member.client_privacy import mean_ndcg, private_report
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
-from quorank.service.holders.devices import DECAY, LEAST_DEVICES, quality_of
+from quorank.service.holders.devices import DECAY, LEAST_DEVICES, quality_of, reported_quality
 
 CLIENTS, ROUNDS = 5, 3
 
@@ -102,9 +102,6 @@ def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, 
     assert "on top of the ε of the updates" in " ".join(capsys.readouterr().out.split())
 
 
-# terms
-
-
 # what a coordinator makes of it
 
 
@@ -143,9 +140,16 @@ def test_the_figures_of_rounds_against_brute_force() -> None:
 def test_a_figure_of_too_few_devices_is_not_shown() -> None:
     figure = MetricResponse(1.0)
     few = [round_of(1, LEAST_DEVICES - 1, 0.4)]
+    assert quality_of(few, None, "q") is None and reported_quality(few[0], figure) == (None, None)
     assert quality_of([], figure, "q").best is None and quality_of(few, figure, "q").best is None
     one = quality_of([*few, round_of(2, LEAST_DEVICES, 0.6), round_of(3, 1, 0.9), round_of(4, 0, 0.0)], figure, "q")
     assert one is not None and (one.round, one.value, one.smoothed) == (2, 0.6, pytest.approx(0.6))
+    assert one.best == (one.smoothed, one.smoothed_error) and reported_quality(round_of(2, 40, 0.5), figure) == (
+        0.5,
+        figure.error(40),
+    )
+    hidden = quality_of([round_of(1, 50, 0.6), round_of(2, 40, 0.5)], figure, "q", planned=45)
+    assert (hidden.devices, hidden.error) == (45, figure.error(45))
     many = [round_of(number, 10, 0.5) for number in range(1, 5000)]
     assert quality_of(many, figure, "q").smoothed == pytest.approx(0.5)
     tail = math.sqrt(figure.variance / 10 * (1 - DECAY) / (1 + DECAY))

@@ -7,17 +7,20 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
 from devices import device_of, killed, random_theta, search, shoot, simulator_of, task_of, user_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.learning import OnlineRanker
 from quorank.member.private_store import FILE, LOCK, Interaction, PrivateStore, StoredRanker, StoredRelease, shown_from
 from quorank.rankers import MLP, Linear
+from quorank.silos.session.streams import SiloStore
 
 
 def filled(tiny_collection, folder, times=3):
@@ -209,3 +212,36 @@ def test_an_erasure_names_a_copy_that_it_finds(tiny_collection, tmp_path) -> Non
     with pytest.raises(BadInput, match=r"copy\.bin: this file still holds private data"):
         device.store.erase()
     assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.parametrize("value", [5, -1, 2**40, 1.5, "text"])
+def test_a_fact_of_another_type_is_refused(value, tmp_path) -> None:
+    """A number was taken for so many zero bytes."""
+    for folder, make, name in (
+        (tmp_path / "device", lambda folder: PrivateStore(folder), "device"),
+        (tmp_path / "party", lambda folder: SiloStore(folder, "party"), "party"),
+    ):
+        folder.mkdir()
+        make(folder).close()
+        with closing(sqlite3.connect(folder / f"{name}.sqlite")) as database:
+            database.execute("INSERT INTO facts VALUES ('personal', ?)", (value,))
+            database.commit()
+        store = make(folder)
+        try:
+            with refused("file.damaged"):
+                store.fact("personal")
+        finally:
+            store.close()
+
+
+@pytest.mark.parametrize(
+    ("mark", "code"), [("application_id = 7", "file.other-kind"), ("user_version = 2", "file.newer")]
+)
+def test_a_file_of_another_kind_or_a_newer_one_is_refused(mark, code, tmp_path) -> None:
+    for make, name in ((lambda: PrivateStore(tmp_path), "device"), (lambda: SiloStore(tmp_path, "party"), "party")):
+        make().close()
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as database:
+            database.execute(f"PRAGMA {mark}")
+        for _ in range(2):  # it was let go of
+            with refused(code, str(tmp_path / f"{name}.sqlite")):
+                make()

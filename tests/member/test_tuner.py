@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +30,14 @@ from quorank.tuning.studies.study import Study
 
 DEVICES, ITERATIONS = 6, 3
 SHIPPED = FRECENCY.shipped
-
-
-class RealTuning(RealService):
-    """The processes of a tuning's service."""
-
-    def __init__(self, path: Path, tuning: Tuning) -> None:
-        port, field = free_port(), field_of(tuning)
-        settings = settings_of("run", field, port=port, address=f"127.0.0.1:{port}", workers=1)
-        self.home = TuningHome.make(path, field, settings)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.log = path.parent / f"{path.name}.log"
+STUDY = Study("spring", {"treatment": 0.5, "control": 0.5}, epsilon=4.0)
 
 
 def test_devices_over_https_reach_the_versions_of_the_simulation_to_the_bit(tmp_path: Path) -> None:
     tuning, simulated = rehearsed(DEVICES, ITERATIONS)
-    service, scenario = RealTuning(tmp_path / "service", tuning), SCENARIOS["frecency"]
+    field, port, scenario = field_of(tuning), free_port(), SCENARIOS["frecency"]
+    settings = settings_of("run", field, port=port, address=f"127.0.0.1:{port}", workers=1)
+    service = RealService(TuningHome.make(tmp_path / "service", field, settings))
     tuners: list[Tuner] = []
     try:
         service.start()
@@ -98,17 +89,15 @@ class TuningAnswers(SmallService):
 
 @pytest.fixture
 def service(tmp_path: Path) -> Any:
-    study = Study("spring", {"treatment": 0.5, "control": 0.5}, epsilon=4.0)
-    with TuningAnswers(field_of(Tuning(closing=Count(5)), study=study, answers=5)).running(tmp_path) as made:
+    with TuningAnswers(field_of(Tuning(closing=Count(5)), study=STUDY, answers=5)).running(tmp_path) as made:
         made.say(SHIPPED)
         yield made
 
 
 def opened(service: Any, tmp_path: Path, arm: str = "treatment") -> Tuner:
     """A device in this arm."""
-    study = Study("spring", {"treatment": 0.5, "control": 0.5})
     keys = (bytes([number]) * 32 for number in range(1, 200))
-    secret = next(secret for secret in keys if study.arm_of(MemberKey(secret).public) == arm)
+    secret = next(secret for secret in keys if STUDY.arm_of(MemberKey(secret).public) == arm)
     drawn = iter([secret])
     file = service.invitation(tmp_path / f"{arm}.json", code=CODE)
     tuner = Tuner.open(tmp_path / arm, FRECENCY, file, entropy=lambda size: next(drawn, bytes(range(size))))

@@ -8,10 +8,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 from real_services import free_port, is_alive, until
 from refusals import refused
 from signed_calls import Caller, over_tls
-from typer.testing import CliRunner
 
 from quorank.cli import service
 from quorank.cli.coordinator import app
@@ -27,11 +27,7 @@ rounds = 1000
 
 
 def call(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return invoke(app, *arguments).stdout
 
 
 @pytest.fixture

@@ -190,6 +190,7 @@ def test_nobody_else(desk: Desk, anna: Caller, method: str, target: str, name: s
     before = len(desk.store.replies("run", 0)), desk.store.leaving(anna.number)
     found = tries(desk, anna, method, target)
     assert [found.status, found.code] == expected
+    assert found.status not in (401, 403) or desk.pieces == [], "nothing is read of a body of who is unknown"
     if name not in ("again", "gone"):
         assert (len(desk.store.replies("run", 0)), desk.store.leaving(anna.number)) == before, "nothing of it counts"
 
@@ -470,12 +471,6 @@ def test_bodies_without_end_are_given_up(desk: Desk, anna: Caller) -> None:
     assert sum(map(len, desk.pieces)) <= longest + 1000
 
 
-def test_nothing_of_a_body_is_read_of_who_is_unknown(desk: Desk, anna: Caller) -> None:
-    false = Caller(anna.service, number=anna.number)
-    assert desk.signed(false, "POST", "/v1/reply", reply_of(0)).code == "request.signature"
-    assert desk.pieces == []
-
-
 def test_slow_and_compressed_bodies(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     body = reply_of(0)
     assert desk.signed(anna, "POST", "/v1/reply", body, **{"Content-Encoding": "gzip"}).status == 415
@@ -525,17 +520,6 @@ def test_who_asks_is_what_a_proxy_says_only_behind_one(tmp_path: Path) -> None:
             desk.close()
     assert network_of("2001:db8:0:1::1") == network_of("2001:db8:0:1:ffff::2") != network_of("2001:db8:0:2::1")
     assert network_of("fe80::1%eth0") == network_of("fe80::2") and network_of("nonsense" * 20) == ("nonsense" * 8)
-
-
-def test_a_full_store_is_no_yes(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(calls: object) -> None:
-        raise OSError(28, "no space left on device")
-
-    monkeypatch.setattr(desk.writer, "_take", full)
-    found = desk.signed(anna, "POST", "/v1/reply", reply_of(0))
-    assert (found.status, found.code, found.headers["retry-after"]) == (503, "service.storage", "5")
-    monkeypatch.undo()
-    assert desk.signed(anna, "POST", "/v1/reply", reply_of(0)).status == 200
 
 
 def test_a_fault_of_ours_tells_nothing(desk: Desk, anna: Caller, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

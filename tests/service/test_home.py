@@ -13,6 +13,7 @@ import pytest
 from cryptography import x509
 from refusals import refused
 from signed_calls import folder_of
+from silo_groups import mode
 
 from quorank.cli import machine_files
 from quorank.experiments.deployment import setting_of
@@ -23,10 +24,6 @@ from quorank.service.holders.devices import coordinator_of
 from quorank.service.holders.rounds import Holder
 from quorank.service.home import Home, Settings
 from quorank.service.overview import Overview
-
-
-def mode(path: Path) -> int:
-    return path.stat().st_mode & 0o777
 
 
 @pytest.fixture

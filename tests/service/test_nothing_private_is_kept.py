@@ -20,7 +20,9 @@ from silo_groups import NAMES as PARTIES
 from silo_groups import SMALL, made, write_collection
 from tuned_fleets import field_of
 
+from quorank.federation.unlearning import rebuilding_name
 from quorank.member import Client, Tuner
+from quorank.member.membership import LEFT
 from quorank.member.party import SiloParty
 from quorank.member.party_folder import SESSION, FolderSource, PartyFolder
 from quorank.member.party_run import take_part
@@ -222,6 +224,8 @@ def test_plain_rounds_a_refused_reply_and_a_leaving(tmp_path: Path) -> None:
         own |= {f"{name} later": content for name, content in own_files(people).items()}
         for person in people:
             person.sync("over")
+            assert person.client.status()["last_round"] == person.client.store.ranker.round == 2
+        assert len({person.client.store.ranker.theta.tobytes() for person in people}) == 1
         kept |= contents_of(service.home.path)
         leave(people, service)
         kept |= {f"{where} later": content for where, content in told(service, tmp_path).items()}
@@ -236,13 +240,14 @@ def leave(people: list[Person], service: RealService) -> None:
     """The first leaves; the others learn again without it."""
     leaver, *others = people
     assert leaver.client.leave().outcome in ("leaving", "left")
-    end = time.monotonic() + 60.0
+    end, seen = time.monotonic() + 60.0, set()
     while not leaver.client.closed:
-        for person in others:
-            person.client.sync(force=True)
+        seen |= {person.client.sync(force=True).outcome for person in others}
         leaver.client.sync(force=True)
         assert time.monotonic() < end, service.log.read_text()
         time.sleep(0.05)
+    assert "sent" in seen and others[0].client.store.releases()[-1].run == rebuilding_name("run", 1, 10)
+    assert [path.name for path in leaver.folder.iterdir()] == [LEFT]
 
 
 def test_a_secure_sum(tmp_path: Path) -> None:
@@ -262,6 +267,8 @@ def test_a_secure_sum(tmp_path: Path) -> None:
             store.close()
             assert time.monotonic() < end, service.log.read_text()
         check(kept | told(service, tmp_path), people, own)
+        assert [person.client.status()["releases"] for person in people] == [1, 1, 1]
+        assert people[0].client.store.ranker.theta.any()
         for person in people:
             person.client.close()
 

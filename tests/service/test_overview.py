@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from full_status import FULL
 from signed_calls import folder_of
+from store_worker import enrolled
 
 from quorank.protocol.messages import Publication
 from quorank.service.dashboard.status import LISTED, Event, MemberStatus
@@ -28,18 +29,12 @@ def place(tmp_path) -> Iterator[Place]:
     store.close()
 
 
-def enrol(store: SqlStore, count: int) -> list[int]:
-    token = secrets.token_hex(8)
-    store.open_enrolment(token, count, store.now() + 60.0)
-    return [store.enrol(secrets.token_bytes(32), token=token).number for _ in range(count)]
-
-
 def test_members_are_those_of_the_store(place) -> None:
     home, store = place
     found = Overview(home).read()
     assert (found.state, found.kind, found.run, found.rounds_planned) == ("new", "devices", "run", 100)
     assert found.members == () and found.counts.enrolled == 0 and found.process is None and found.is_healthy
-    enrol(store, 3)
+    enrolled(store, 3)
     store.invite("late-comer", "device", secrets.token_bytes(32))
     store.revoke(store.members()[2].name)
     found = Overview(home).read()
@@ -51,7 +46,7 @@ def test_members_are_those_of_the_store(place) -> None:
 
 def test_what_the_holder_wrote_down_is_shown_as_stopped_where_no_process_runs(place) -> None:
     home, store = place
-    enrol(store, 2)
+    enrolled(store, 2)
     store.hold()
     told = replace(FULL, at=store.now(), members=(MemberStatus(1, None, "away", waiting=True),))
     store.keep({STATUS: told.text().encode()})
@@ -77,7 +72,7 @@ def test_what_the_holder_wrote_down_is_shown_as_stopped_where_no_process_runs(pl
 def test_a_restored_service_that_nobody_answers_says_what_may_help(place) -> None:
     """Not before all have come, nor where it was never restored, nor where one has answered."""
     home, store = place
-    numbers = enrol(store, 2)
+    numbers = enrolled(store, 2)
     store.hold()
     opened = store.publish(Publication("round", home.settings.run, 4, b"task", b"signature", 5.0, limits=b"limits"))
     for number in numbers:
@@ -102,7 +97,7 @@ def test_a_restored_service_that_nobody_answers_says_what_may_help(place) -> Non
 
 def test_awaited_members_are_listed_however_many_there_are(place) -> None:
     home, store = place
-    numbers = enrol(store, LISTED + 30)
+    numbers = enrolled(store, LISTED + 30)
     awaited = numbers[-5]
     store.hold()
     members = (MemberStatus(awaited, None, "away", waiting=True), MemberStatus(10**6, None, "away", waiting=True))

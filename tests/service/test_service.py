@@ -16,7 +16,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from devices import killed, shoot, state_after
+from devices import state_after
 from fleets import Fleet, enrolled, sent
 from postgresql_server import empty_database, start_server, stop_server
 from refusals import refused
@@ -121,34 +121,6 @@ def test_a_run_with_members_comes_to_the_bits_of_the_run_in_process(devices, run
     again = Devices(home, runner)
     again.play()
     assert not again.outcomes, "nobody is asked again"
-
-
-@pytest.mark.parametrize("moment", [2, 5])
-def test_after_a_kill_it_goes_on_to_the_same_bits(moment, devices, runner, expected) -> None:
-    devices.store.close()
-
-    def work() -> None:
-        doomed = Devices(devices.home, runner)
-        answer = doomed.answer
-
-        def dying(member, task):
-            if len(doomed.outcomes) == moment:
-                shoot()
-            return answer(member, task)
-
-        doomed.answer = dying
-        doomed.play()
-
-    killed(work)
-    after = Devices(
-        devices.home,
-        runner,
-        {(m, "spring", 0) for m in range(min(moment, CLIENTS))}
-        | {(m, "spring", 1) for m in range(max(0, moment - CLIENTS))},
-    )
-    after.play()
-    assert after.store.document("ranker.json") == expected
-    assert len(after.outcomes) == CLIENTS * ROUNDS - moment, "nothing that was accepted is asked for again"
 
 
 def test_a_full_disk_and_a_store_that_is_away_are_waited_for(devices, expected, monkeypatch) -> None:

@@ -21,8 +21,6 @@ from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.participation import Arrivals
 from quorank.federation.reply import Reply, encode_reply
-from quorank.federation.rounds import Report
-from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.service.dashboard.page import draw_page, exposition
 from quorank.service.dashboard.status import (
     KEPT_EVENTS,
@@ -39,7 +37,7 @@ from quorank.service.dashboard.status import (
     seconds_left,
     with_round,
 )
-from quorank.service.holders.devices import LEAST_DEVICES, coordinator_status, quality_of, reported_quality
+from quorank.service.holders.devices import coordinator_status
 
 
 def test_every_field_is_read_back() -> None:
@@ -221,24 +219,3 @@ def test_a_round_that_takes_whoever_comes_says_how_many_end_it(tiny_collection) 
     found = coordinator_status(replace(BASE, open_seconds=20.0), coordinator)
     assert (found.cohort, found.needed, found.replies, found.accepted) == (4, 2, 3, 3)
     assert (found.counts.waiting, found.deadline_seconds) == (0, 100.0)
-
-
-def report(round_: int, participants: int, figure: float) -> Report:
-    return Report(round_, 4 * participants, figure, 0.0, 0.0, 1.0, participants, float("nan"), 0.0)
-
-
-def test_quality_is_what_devices_reported_together() -> None:
-    figure = MetricResponse(1.0)
-    assert quality_of([report(1, 50, 0.5)], None, "q") is None
-    few = [report(1, LEAST_DEVICES - 1, 0.4)]
-    nothing = quality_of(few, figure, "q")
-    assert nothing is not None and nothing.best is None and nothing.least_devices == LEAST_DEVICES
-    assert reported_quality(few[0], figure) == (None, None)
-    reports = [*few, report(2, 50, 0.6), report(3, 40, 0.5)]
-    found = quality_of(reports, figure, "q")
-    assert found is not None and found.best == (found.smoothed, found.smoothed_error)
-    assert (found.value, found.error, found.round, found.devices) == (0.5, figure.error(40), 3, 40)
-    assert found.smoothed == pytest.approx((0.9 * 50 * 0.6 + 40 * 0.5) / (0.9 * 50 + 40))
-    hidden = quality_of(reports, figure, "q", planned=45)
-    assert hidden is not None and (hidden.devices, hidden.error) == (45, figure.error(45))
-    assert reported_quality(reports[2], figure) == (0.5, figure.error(40))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from postgresql_server import empty_database
 from refusals import refused
-from store_worker import StoreWorker, content_of, hold, reply
+from store_worker import StoreWorker, content_of, enrolled, hold, reply
 
 from quorank.errors import BadInput
 from quorank.protocol.messages import Publication
@@ -46,13 +46,6 @@ def held(store: SqlStore) -> SqlStore:
     """A store that this process holds."""
     assert store.hold() is not None
     return store
-
-
-def enrolled(store: SqlStore, count: int) -> list[int]:
-    """So many new members."""
-    token = secrets.token_hex(8)
-    store.open_enrolment(token, count, store.now() + 60.0)
-    return [store.enrol(secrets.token_bytes(32), token=token).number for _ in range(count)]
 
 
 def call(member: int, *rest: Any, nonce: bytes | None = None) -> Call:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
 
 from quorank.cli.main import main
 
@@ -54,6 +57,15 @@ def environment(folder: Path) -> dict[str, str]:
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "quorank.cli.main", *map(str, arguments)]
+
+
+def invoke(app: typer.Typer, *arguments: object, code: int = 0) -> Result:
+    """Call the commands of one application; what they raise is raised here."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
 
 
 def in_process(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: object) -> Outcome:

@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from signed_calls import Caller, Got, folder_of, over_tls
 
 from quorank.protocol.invitation import Invitation
@@ -100,12 +101,13 @@ def real_service(path: Path, **settings: Any) -> Iterator[RealService]:
         service.kill()
 
 
-def until(ready: Any, log: Path | None = None, seconds: float = 60.0) -> None:
-    """Wait for something to be true."""
+def until(ready: Callable[[], Any], told: Path | Callable[[], str] | None = None, seconds: float = 60.0) -> None:
+    """Wait for something to be true; a log, or what is told, explains why it never was."""
     end = time.monotonic() + seconds
     while not ready():
-        assert time.monotonic() < end, log.read_text() if log is not None else "it never came"
-        time.sleep(0.05)
+        if time.monotonic() > end:
+            pytest.fail(told.read_text() if isinstance(told, Path) else told() if told else "it never came")
+        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:

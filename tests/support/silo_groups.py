@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
 
 from quorank.cli.silo import app
 from quorank.errors import BadInput
@@ -35,6 +36,11 @@ SECRETS = [b"commonword", b"rareword", b"northword", b"southword", b"westword", 
 """What is in the collections and in nothing that leaves."""
 
 
+def mode(path: Path) -> int:
+    """Permissions of a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
 def group(text: str = SMALL) -> SiloTerms:
     """The terms of an experiment file."""
     return read_group(parse_experiment_file(text, "group.toml"), "spring")
@@ -42,11 +48,7 @@ def group(text: str = SMALL) -> SiloTerms:
 
 def call(*arguments: object) -> str:
     """What `quorank silo` prints."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return invoke(app, *arguments).stdout
 
 
 def refused(*arguments: object) -> str:

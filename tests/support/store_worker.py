@@ -68,6 +68,13 @@ def content_of(round_: int, member: int, length: int = 200) -> bytes:
     return hashlib.shake_128(f"{round_}/{member}".encode()).digest(length)  # which no database can compress
 
 
+def enrolled(store: SqlStore, count: int) -> list[int]:
+    """So many new members, by a token."""
+    token = secrets.token_hex(8)
+    store.open_enrolment(token, count, store.now() + 60.0)
+    return [store.enrol(secrets.token_bytes(32), token=token).number for _ in range(count)]
+
+
 def add_members(store: SqlStore, count: int) -> None:
     """Members 0, 1, … with keys, in one transaction: as if they had enrolled."""
     columns = {"number": "bigint", "name": "text", "key": "bytea", "at": "double precision"}
