@@ -68,7 +68,7 @@ def reproduce(
 
 def _write_pages(reports: list[FigureReport], folder: Path, *, listed: bool) -> None:
     """Write the page of the last figure, and the one that lists all so far."""
-    from quorank.experiments.run_directory import make_folder
+    from quorank.files.atomic import make_folder
     from quorank.reproduce.report import write_index
 
     make_folder(folder)
@@ -79,19 +79,21 @@ def _write_pages(reports: list[FigureReport], folder: Path, *, listed: bool) -> 
 
 def _select(requested: list[str]) -> list[str]:
     """Return the names of requested figures, where a paper stands for all of its figures; all without a request."""
-    from quorank.reproduce.figure import figure_names, study_names
+    from quorank.reproduce.figure import figure_names
 
-    known = sorted(figure_names() + study_names())
+    known = figure_names()
     groups = [[name for name in known if word in (name, name.partition("/")[0])] or [word] for word in requested]
     return list(dict.fromkeys(name for names in groups or [known] for name in names))
 
 
 def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) -> Figure | StudyFigure:
-    from quorank.reproduce.figure import load_figure, study_names
-    from quorank.reproduce.studies import load_study
+    from quorank.reproduce.figure import read_figure, read_shipped
+    from quorank.reproduce.studies import read_study
 
-    load = load_study if name in study_names() else load_figure
-    return load(name, quick=quick, data=data, repetitions=repetitions)
+    document = read_shipped(name)
+    if "study" in document.tables:
+        return read_study(document, quick=quick, data=data, repetitions=repetitions)
+    return read_figure(document, quick=quick, data=data, repetitions=repetitions)
 
 
 def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, json: bool) -> FigureReport:
@@ -137,10 +139,10 @@ def _show(report: FigureReport, folder: Path) -> None:
 
 
 def _list(json: bool) -> None:
-    from quorank.reproduce.figure import figure_names, read_header, study_names
+    from quorank.reproduce.figure import figure_names, read_shipped
 
-    headers = {name: read_header(name) for name in sorted(figure_names() + study_names())}
-    table = [{"figure": name, "about": header.about, "paper": header.paper} for name, header in headers.items()]
+    headers = {name: read_shipped(name).tables["figure"] for name in figure_names()}
+    table = [{"figure": name, "about": header["about"], "paper": header["paper"]} for name, header in headers.items()]
     print_result(table, json, _show_list)
 
 

@@ -23,17 +23,18 @@ from quorank.reports.page import render
 from quorank.reports.panels import PALETTE
 from quorank.reports.report import (
     NO_PRIVACY,
+    ReportTable,
     curves_of,
     describe_no_relevant,
     describe_privacy,
     describe_run,
     kind_of,
     run_name,
+    terminal_report,
 )
 
 if TYPE_CHECKING:
     from rich.console import Group as Renderable
-    from rich.table import Table
 
 REPETITION_KEYS = ("seed", "data.fold")
 """Runs that differ in nothing else are repetitions of one setting."""
@@ -108,11 +109,25 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation over the runs that have the metric; None if no run has it."""
+    """Mean and standard deviation (n − 1) over the runs that have the metric; None if no run has it."""
 
     mean: float | None
     sd: float | None
     n: int
+
+    @classmethod
+    def of(cls, values: Doubles) -> Spread:
+        """Compute mean and standard deviation of the finite ones of (runs,) values."""
+        values = values[np.isfinite(values)]
+        mean = float(values.mean()) if len(values) else None
+        return cls(mean, float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
+
+    def text(self, decimals: int) -> str:
+        """Format a mean: 0.4312 ±0.0031, without a deviation for a single run."""
+        if self.mean is None:
+            return "–"
+        sd = "" if self.sd is None else f" ±{self.sd:.{decimals}f}"
+        return f"{self.mean:.{decimals}f}{sd}"
 
 
 @dataclass(frozen=True)
@@ -170,18 +185,18 @@ class CompareTable:
         """True if one statement about privacy holds for all settings."""
         return len({line for row in self.rows for line in privacy_of(row.group)}) == 1
 
-    def mean_rows(self) -> list[list[str]]:
-        """Return a row per setting: its name, number of runs, and means."""
-        return [[row.name, str(len(row.group.runs)), *map(mean_text, row.spreads, self.measures)] for row in self.rows]
-
-    def difference_rows(self) -> list[list[str]]:
-        """Return a row per setting but the first: its differences from the first."""
-        return [[f"{row.name} − A", *map(difference_text, row.against_first, self.measures)] for row in self.rows[1:]]
+    def tables(self) -> list[ReportTable]:
+        """Return the means of every setting and, for several, the differences of the others from the first."""
+        names = [measure.name for measure in self.measures]
+        means = [[row.name, f"{len(row.group.runs)}", *map(mean_text, row.spreads, self.measures)] for row in self.rows]
+        differences = [
+            [f"{row.name} − A", *map(difference_text, row.against_first, self.measures)] for row in self.rows[1:]
+        ]
+        tables = [ReportTable("Means over runs", ["", "runs", *names], means)]
+        return [*tables, ReportTable("Differences from A", ["", *names], differences)] if differences else tables
 
     def __rich__(self) -> Renderable:
         """Return names, tables and notes for a terminal."""
-        from rich.console import Group as Renderable
-        from rich.console import RenderableType
         from rich.padding import Padding
         from rich.table import Table
         from rich.text import Text
@@ -193,12 +208,7 @@ class CompareTable:
             names.add_row(row.name, Text(row.group.label))
             if not self.same_privacy:
                 names.add_row("", Text(" ".join(privacy_of(row.group)), style="dim"))
-        parts: list[RenderableType] = [
-            Padding(names, (0, 0, 0, 1)),
-            _table(("", "runs"), self.measures, self.mean_rows()),
-        ]
-        parts += [_table(("",), self.measures, self.difference_rows())] if len(self.rows) > 1 else []
-        return Renderable(*parts, *[Padding(Text(note, style="dim"), (0, 1)) for note in self.notes()])
+        return terminal_report(Padding(names, (0, 0, 0, 1)), self.tables(), self.notes())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the table for JSON: numbers unrounded, missing ones null."""
@@ -220,7 +230,7 @@ def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
         )
         by_measure.append(corrected([repeated_t(values, first) for values in others]))
     against = [(), *zip(*by_measure, strict=True)]
-    spreads = [tuple(spread(group, measure) for measure in measures) for group in groups]
+    spreads = [tuple(Spread.of(group.metric(m.section, m.key)) for m in measures) for group in groups]
     names = map(letter, range(len(groups)))
     return CompareTable(tuple(map(Row, names, groups, spreads, against)), measures)
 
@@ -231,26 +241,14 @@ def measures_of(groups: Sequence[RunGroup]) -> tuple[Measure, ...]:
     return (MEASURES[0], *(Measure("offline", f"ndcg@{n}", f"offline nDCG@{n}", 4) for n in further), *MEASURES[1:])
 
 
-def spread(group: RunGroup, measure: Measure) -> Spread:
-    """Compute mean and standard deviation (n − 1) of one metric over a setting's runs."""
-    values = group.metric(measure.section, measure.key)
-    values = values[np.isfinite(values)]
-    mean = float(values.mean()) if len(values) else None
-    return Spread(mean, float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
-
-
 def letter(index: int) -> str:
     """Return a short name for the index-th setting: A, B, …, Z, A2, B2, …."""
     return chr(ord("A") + index % 26) + (str(index // 26 + 1) if index >= 26 else "")
 
 
 def mean_text(spread: Spread, measure: Measure) -> str:
-    """Format a mean: 0.4312 ±0.0031, without a deviation for a single run."""
-    if spread.mean is None:
-        return "–"
-    decimals = measure.decimals if abs(spread.mean) < 100 else 1
-    sd = "" if spread.sd is None else f" ±{spread.sd:.{decimals}f}"
-    return f"{spread.mean:.{decimals}f}{sd}"
+    """Format a mean over a setting's runs; large ones have one decimal."""
+    return spread.text(measure.decimals if abs(spread.mean or 0.0) < 100 else 1)
 
 
 def difference_text(difference: Difference | None, measure: Measure) -> str:
@@ -259,16 +257,15 @@ def difference_text(difference: Difference | None, measure: Measure) -> str:
         return "–"
     margin = "" if difference.margin is None else f" ±{difference.margin:.{measure.decimals}f}"
     value = f"{difference.difference:+.{measure.decimals}f}".replace("-", "−")
-    return f"{value}{margin}\n{p_text(difference)}"
+    tested = "1 fold, no test" if difference.unit == "fold" else "1 run, no test"
+    if difference.corrected_p is not None:
+        tested = f"{p_text(difference.corrected_p)} {mark(difference)}".rstrip()
+    return f"{value}{margin}\n{tested}"
 
 
-def p_text(difference: Difference) -> str:
-    """Format a p value: p = .003 ▲, p < .001 ▲, or the reason for its absence."""
-    p = difference.corrected_p
-    if p is None:
-        return "1 fold, no test" if difference.unit == "fold" else "1 run, no test"
-    value = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("= 0.", "= .")
-    return f"{value} {mark(difference)}".rstrip()
+def p_text(p: float) -> str:
+    """Format a p value: p = .003, p < .001."""
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("= 0.", "= .")
 
 
 def tested_units(differences: Sequence[Difference]) -> str:
@@ -281,22 +278,6 @@ def tested_units(differences: Sequence[Difference]) -> str:
 def privacy_of(group: RunGroup) -> list[str]:
     """Return the privacy statements of a setting's runs, each once."""
     return list(dict.fromkeys(describe_privacy(run.summary.get("privacy")) for run in group.runs))
-
-
-def _table(first: Sequence[str], measures: Sequence[Measure], rows: Sequence[Sequence[str]]) -> Table:
-    """Build a table of at most 80 columns: those of `first`, then one per measure."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for name in first:
-        table.add_column(name, style="" if name else "bold", justify="right" if name else "left", no_wrap=True)
-    for measure in measures:
-        # in a narrow terminal a number continues in the next line; it is never cut
-        table.add_column(measure.name, justify="right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _row_dict(row: Row, measures: Sequence[Measure]) -> dict[str, Any]:
@@ -341,9 +322,7 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
         heading=heading,
         lead=describe_run(runs[0]),
         rows=rows,
-        metrics=[measure.name for measure in table.measures],
-        means=table.mean_rows(),
-        differences=table.difference_rows(),
+        tables=table.tables(),
         notes=table.notes(),
         **curves_of([group.runs for group in groups], [row.name for row in table.rows]),
         runs=[(row.name, _list_runs(row.group)) for row in table.rows],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -16,8 +17,42 @@ from quorank.files.atomic import write_whole
 from quorank.reports.page import panel_svg, render
 from quorank.reports.panels import TITLES, Curve, Panel, panels_of
 
+if TYPE_CHECKING:
+    from rich.console import Group as Renderable
+    from rich.console import RenderableType
+
 NO_PRIVACY = "No privacy mechanism: updates left the clients as they were."
 CLICK_COLUMNS = ("by logged clicks", "this ranker", "as shown", "gain")
+NUMBER = re.compile(r"–|[+−-]?\d[\d.,]*%?(\s.*)?", re.DOTALL)
+
+
+class ReportTable(NamedTuple):
+    """Titled table; lines of a cell are separated by a line break."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def terminal_report(start: RenderableType, tables: Iterable[ReportTable], notes: Iterable[str]) -> Renderable:
+    """Return tables and notes for a terminal of 80 columns; columns of numbers are right-justified."""
+    from rich import box
+    from rich.console import Group as Renderable
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = []
+    for title, head, rows in tables:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=title, title_justify="left")
+        for index, name in enumerate(head):
+            numbers = all(NUMBER.fullmatch(row[index]) for row in rows)
+            # in a narrow terminal a number continues in the next line; it is never cut
+            table.add_column(Text(name), justify="right" if index and numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        shown.append(table)
+    return Renderable(start, *shown, *(Padding(Text(note, style="dim"), (0, 1)) for note in notes))
 
 
 def describe_run(run: Run) -> str:

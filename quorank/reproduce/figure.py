@@ -39,7 +39,7 @@ from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import ExperimentFile, flatten, read_experiment_file, set_key
 from quorank.experiments.grid import Cell, Grid
 from quorank.experiments.run_directory import CURVES
-from quorank.files.atomic import write_whole
+from quorank.files.atomic import make_folder, write_whole
 from quorank.files.codec import Length, Range, decode
 from quorank.files.documents import json_bytes, read_json
 
@@ -93,11 +93,6 @@ class Published:
         """Return a number with as many decimals as the table's longest has."""
         decimals = max(len(repr(value).partition(".")[2]) for values in self.rows.values() for value in values)
         return f"{number:.{decimals}f}"
-
-    def number(self, label: str, column: str) -> float | None:
-        """Return the paper's number for a row and a column; None where it prints none."""
-        found = self.rows.get(label)
-        return None if found is None or column not in self.columns else found[self.columns.index(column)]
 
 
 @dataclass(frozen=True)
@@ -196,52 +191,36 @@ class Figure(PaperFigure):
         self, collection: str, measure: str, label: str, column: int
     ) -> tuple[Published, float] | None:
         """Return the paper's number for a variant of a panel, and the table that it stands in; None if it prints none."""
+        title = self.column_label(column)
         for table in self.published:
-            if table.collection == collection and (table.measure or self.header.measures[0]) == measure:
-                found = table.number(label, self.column_label(column))
-                if found is not None:
-                    return table, found
+            shown = (table.collection, table.measure or self.header.measures[0]) == (collection, measure)
+            if shown and label in table.rows and title in table.columns:
+                return table, table.rows[label][table.columns.index(title)]
         return None
 
 
 def figure_names() -> list[str]:
-    """Return the names of all shipped figures whose curves are runs, such as "fpdgd/figure3"."""
-    return _shipped_names(studies=False)
-
-
-def study_names() -> list[str]:
-    """Return the names of all shipped figures that a study measures, such as "thesis/figure6.2"."""
-    return _shipped_names(studies=True)
-
-
-def _shipped_names(*, studies: bool) -> list[str]:
-    found = sorted(PAPERS.rglob("*.toml"))
-    chosen = (p for p in found if ("\n[study]" in p.read_text(encoding="utf-8")) == studies)
-    return [p.relative_to(PAPERS).with_suffix("").as_posix() for p in chosen]
+    """Return the names of all shipped figures and studies, such as "fpdgd/figure3"."""
+    return sorted(path.relative_to(PAPERS).with_suffix("").as_posix() for path in PAPERS.rglob("*.toml"))
 
 
 def read_shipped(name: str) -> ExperimentFile:
     """Read the shipped file of this name; messages about it name it as PAPER/FIGURE.toml."""
-    return replace(read_experiment_file(PAPERS / f"{name}.toml"), name=f"{name}.toml")
-
-
-def read_header(name: str) -> FigureHeader:
-    """Read the [figure] of a shipped figure or study, without the runs that it stands for."""
-    return decode(FigureHeader, read_shipped(name).tables.get("figure", {}), "figure")
-
-
-def load_figure(name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None) -> Figure:
-    """Read the shipped figure of this name."""
-    if name not in figure_names():
-        known = sorted(figure_names() + study_names())
+    known = figure_names()
+    if name not in known:
         close = [k for k in known if name and name in k.split("/")]
         hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else suggest(name, known)
         raise BadInput("figure.unknown", f"there is no figure {name!r}{hint}; known: {', '.join(known)}")
-    return read_figure(read_shipped(name), name, quick=quick, data=data, repetitions=repetitions)
+    return replace(read_experiment_file(PAPERS / f"{name}.toml"), name=f"{name}.toml")
+
+
+def name_of(document: ExperimentFile) -> str:
+    """Return the name of the figure in a file: fpdgd/figure3.toml is fpdgd/figure3."""
+    return document.name.removesuffix(".toml")
 
 
 def read_figure(
-    document: ExperimentFile, name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
+    document: ExperimentFile, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
 ) -> Figure:
     """Read a figure and the experiments of all its cells; errors name the file."""
     if data is not None:
@@ -286,7 +265,8 @@ def read_figure(
     ]
     repeated = len({cell.name for cell in cells}) < len(cells)
     require(not repeated, "label.repeated", "two cells have the same name; give other labels", document.name)
-    return Figure(name, header, quick, data, repetitions, published, collections, variants, columns, checks, cells)
+    asked = (name_of(document), header, quick, data, repetitions, published)
+    return Figure(*asked, collections, variants, columns, checks, cells)
 
 
 def _renamed(value: Any, label: str, own: str) -> Any:
@@ -315,18 +295,17 @@ def _cell(
 ) -> Cell:
     shorter, collection, variant = chosen
     index, values = column
-    tables = overlaid(base, {})
-    for settings in (shorter, collection.settings, variant.settings):
+    tables = overlaid(base, shorter)
+    for settings in (collection.settings, variant.settings):
         tables = overlaid(tables, settings)
     with _errors_at(file):
         for key, value in values.items():
             set_key(tables, key, value)
+        section = {key: value for key, value in tables.get("data", {}).items() if value is not None}
+        section["fold"] = fold_of(repetition, folds_of(section.get("source")))
     if variant.centralised:
         plan = Experiment.read(ExperimentFile(tables, file)).federation
         tables = overlaid(tables, {"federation": {"clients": 1, "interactions": plan.clients * plan.interactions}})
-    section = {key: value for key, value in tables.get("data", {}).items() if value is not None}
-    with _errors_at(file):
-        section["fold"] = fold_of(repetition, folds_of(section.get("source")))
     tables |= {"seed": repetition, "data": section}
     words = (collection.label, *values.values(), variant.label, repetition)
     place = {"collection": collection.label, "column": index, "variant": variant.label, "repetition": repetition}
@@ -422,16 +401,17 @@ def figure_grid(figure: Figure, folder: Path) -> FigureGrid:
 
 def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
     """Write figure.json into a new directory and return whether it was there; another figure's directory is refused."""
-    where, identity, file = f"{folder}", figure.identity(), folder / IDENTITY
+    identity, file = figure.identity(), folder / IDENTITY
     if file.is_file():
         found = read_json(file)
         other = f"it holds {json.dumps(found)}, not {json.dumps(identity)}; choose another --out"
-        require(found == identity, "folder.taken", other, where)
+        require(found == identity, "folder.taken", other, f"{folder}")
         return True
-    is_file = folder.exists() and not folder.is_dir()
-    require(not is_file, "folder.taken", "this is a file; expected a directory", where)
+    sentence = "this is a file; expected a directory"
+    require(folder.is_dir() or not folder.exists(), "folder.taken", sentence, f"{folder}")
     empty = not folder.is_dir() or not any(folder.iterdir())
-    require(empty, "folder.taken", "it holds something else than a figure; choose another --out", where)
-    storage.make_folder(folder)
+    sentence = "it holds something else than a figure; choose another --out"
+    require(empty, "folder.taken", sentence, f"{folder}")
+    make_folder(folder)
     write_whole(file, json_bytes(identity))
     return False

@@ -11,12 +11,12 @@ import numpy as np
 
 from quorank.experiments.progress import DISCOUNT
 from quorank.experiments.run_directory import ONLINE_DISCOUNTED, ONLINE_MAXRR
-from quorank.metrics.significance import Difference
+from quorank.metrics.significance import mark
 from quorank.reports.comparison import p_text, tested_units
 from quorank.reports.panels import Curve, Panel, paired_differences, thin
-from quorank.reports.report import describe_no_relevant, describe_privacy, describe_run, privacy_fields
+from quorank.reports.report import ReportTable, describe_no_relevant, describe_privacy, describe_run, privacy_fields
 from quorank.reproduce.figure import Figure
-from quorank.reproduce.report import FigureReport, ReportTable
+from quorank.reproduce.report import FigureReport
 from quorank.reproduce.results import PanelResult, Results, VariantResult, as_dict, learning_curve, measure_title
 
 PRIVACY = ("privacy", "what the ledger states")
@@ -140,11 +140,12 @@ def _table_rows(panels: Sequence[PanelResult], figure: Figure) -> list[list[str]
 
 
 def _value_text(entry: VariantResult, panel: PanelResult, figure: Figure) -> str:
-    digits = 2 if panel.measure == ONLINE_DISCOUNTED else 4
-    sd = "" if entry.sd is None else f" ±{entry.sd:.{digits}f}"
-    lines = [f"{entry.mean:.{digits}f}{sd}"]
-    if entry.against_first is not None:
-        lines.append(_difference_text(entry.against_first, digits))
+    digits, difference = 2 if panel.measure == ONLINE_DISCOUNTED else 4, entry.against_first
+    lines = [entry.spread.text(digits)]
+    if difference is not None:
+        value = f"{difference.difference:+.{digits}f}".replace("-", "−")
+        p = "" if difference.corrected_p is None else p_text(difference.corrected_p).replace(" ", "")
+        lines.append(" ".join(filter(None, (value, p, mark(difference)))))
     if panel.measure == ONLINE_DISCOUNTED:
         lines.append(f"{a_round(entry.mean, entry.runs[0].summary['rounds']):.3f} a round")
     found = figure.published_number(panel.collection, panel.measure, entry.label, panel.column)
@@ -158,14 +159,6 @@ def _value_text(entry: VariantResult, panel: PanelResult, figure: Figure) -> str
 def a_round(total: float, rounds: int) -> float:
     """Return the mean whose discounted sum Σ γ^(t−1)·mean over the rounds is `total`, which compares runs of any length."""
     return total * (1.0 - DISCOUNT) / (1.0 - DISCOUNT**rounds)
-
-
-def _difference_text(difference: Difference, digits: int) -> str:
-    """+0.0123 p=.003 ▲; no p where there was one run."""
-    value = f"{difference.difference:+.{digits}f}".replace("-", "−")
-    if difference.p is None:
-        return value
-    return f"{value} {p_text(difference).replace('p = ', 'p=').replace('p < ', 'p<')}"
 
 
 def _privacy_rows(results: Results) -> list[list[str]]:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from quorank import __version__
 from quorank.files.atomic import write_whole
 from quorank.files.documents import json_bytes
 from quorank.reports.page import panel_svg, render, write_picture
 from quorank.reports.panels import DASHES, Panel
+from quorank.reports.report import ReportTable, terminal_report
 from quorank.reproduce.figure import PaperFigure
 
 if TYPE_CHECKING:
@@ -23,17 +24,6 @@ QUICK_NOTE = "Quick version: smaller than the paper's experiment; trends, not re
 MARKS = dict(zip(DASHES, "●■◆▲▼", strict=True))
 LINES = {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dash-dotted": "double", "long": "dashed"}
 """Marks and lines in the legend of a page."""
-NUMBER = re.compile(r"[+−-]?\d[\d.,]*%?( .*)?", re.DOTALL)
-
-
-class ReportTable(NamedTuple):
-    """Titled table; lines of a cell are separated by a line break."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
 PanelRows = Sequence[tuple[str, Sequence[Panel]]]
 """Titles, each with a row of panels."""
 
@@ -107,24 +97,11 @@ class FigureReport:
         )
 
     def terminal(self) -> Renderable:
-        """Return tables and notes for a terminal of 80 columns; columns of numbers are right-justified."""
-        from rich import box
-        from rich.console import Group as Renderable
-        from rich.padding import Padding
-        from rich.table import Table
+        """Return tables and notes for a terminal."""
         from rich.text import Text
 
-        shown = []
-        for title, head, rows in self.all_tables:
-            table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=title, title_justify="left")
-            for index, name in enumerate(head):
-                numbers = all(NUMBER.fullmatch(row[index]) for row in rows)
-                table.add_column(Text(name), justify="right" if index and numbers else "left", overflow="fold")
-            for row in rows:
-                table.add_row(*map(Text, row))
-            shown.append(table)
-        notes = (Padding(Text(note, style="dim"), (0, 1)) for note in self.all_notes)
-        return Renderable(Text(f"{self.figure.name}: {self.figure.title}", style="bold"), *shown, *notes)
+        title = Text(f"{self.figure.name}: {self.figure.title}", style="bold")
+        return terminal_report(title, self.all_tables, self.all_notes)
 
     @property
     def page_name(self) -> str:

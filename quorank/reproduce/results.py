@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from quorank.errors import require
 from quorank.experiments.run_directory import ONLINE_DISCOUNTED, Run, load_run
 from quorank.kernels.arrays import Doubles
 from quorank.metrics.significance import Difference, Repetition, corrected, repeated_t
+from quorank.reports.comparison import Spread
 from quorank.reports.panels import OF_ONE_ROUND, TITLES, Curve, aligned, block_means
 from quorank.reproduce.figure import Check, Figure
 
@@ -35,8 +36,8 @@ class VariantResult:
         return float(self.values.mean())
 
     @property
-    def sd(self) -> float | None:
-        return float(self.values.std(ddof=1)) if len(self.values) > 1 else None
+    def spread(self) -> Spread:
+        return Spread.of(self.values)
 
     @property
     def privacy(self) -> Mapping[str, Any] | None:
@@ -253,9 +254,7 @@ def _panel_dict(figure: Figure, panel: PanelResult) -> dict[str, Any]:
         "variants": [
             {
                 "label": entry.label,
-                "mean": entry.mean,
-                "sd": entry.sd,
-                "n": len(entry.values),
+                **asdict(entry.spread),
                 "values": entry.values.tolist(),
                 "runs": [run.path.name for run in entry.runs],
                 "privacy": entry.privacy,

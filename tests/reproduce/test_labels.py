@@ -18,7 +18,7 @@ from quorank.experiments.runner import Runner
 from quorank.federation.attacks import ClickPoisoning, Fang, LittleIsEnough
 from quorank.federation.personal import LocalOffset, OutputLayer, Shared
 from quorank.learning import DBGD, MGD, PDGD, Counterfactual, PairRank
-from quorank.reproduce.figure import Check, load_figure
+from quorank.reproduce.figure import Check, read_figure, read_shipped
 from quorank.reproduce.results import compared_values
 from quorank.users import PositionBased
 
@@ -33,7 +33,7 @@ def label_of(cell: Cell) -> str:
 
 def cells_of(name: str, quick: bool = False) -> dict[str, Cell]:
     """The cells of one panel by their variant."""
-    cells = load_figure(name, quick=quick, repetitions=1).cells
+    cells = read_figure(read_shipped(name), quick=quick, repetitions=1).cells
     return {label_of(cell): cell for cell in cells if cell.values["column"] == 0}
 
 
@@ -44,7 +44,7 @@ def test_published_sizes(name: str) -> None:
         "figure4.7": {5}, "figure4.8": {3, 5}, "figure4.9": {5},
     }.get(name.removeprefix("thesis/"), {10})  # fmt: skip
     batches = {2, 5, 10} if name in ("thesis/figure4.5", "thesis/table4.3") else {5}
-    experiments = [cell.experiment for cell in load_figure(name).cells]
+    experiments = [cell.experiment for cell in read_figure(read_shipped(name)).cells]
     assert {e.rounds for e in experiments} == {10_000}
     assert {e.federation.clients for e in experiments} == clients
     assert {e.federation.interactions for e in experiments} == batches
@@ -121,7 +121,7 @@ def test_the_online_value_of_one_label_is_no_maximum_and_no_achievement() -> Non
     largest = sum(0.9995**t for t in range(10_000))
     assert round(0.8 * largest, 2) == 1589.23
     found = set()
-    for cell in load_figure("thesis/table4.3", quick=True, repetitions=1).cells:
+    for cell in read_figure(read_shipped("thesis/table4.3"), quick=True, repetitions=1).cells:
         if label_of(cell) in ("non-IID, B = 2, linear", "non-IID, B = 2, neural"):
             runner = Runner(replace(cell.experiment, rounds=10), threads=1)
             found.add(round(runner.run().online_mean(), 12))
@@ -131,7 +131,7 @@ def test_the_online_value_of_one_label_is_no_maximum_and_no_achievement() -> Non
 def test_poisoned_clicks_hurt_and_krum_defends() -> None:
     """The cells of figure 5.2 do what they are for, with informational clicks."""
     ends = {}
-    for cell in load_figure("thesis/figure5.2", quick=True, repetitions=1).cells:
+    for cell in read_figure(read_shipped("thesis/figure5.2"), quick=True, repetitions=1).cells:
         preset = getattr(cell.experiment.users, "preset", "")
         if preset == "informational" and label_of(cell) in ("no attack", "no defence, m = 4", "Krum, m = 3"):
             ends[label_of(cell)] = Runner(cell.experiment, threads=1).run().last("offline_ndcg@10")
@@ -149,12 +149,12 @@ def test_similar_variants_are_compared_with_the_first_only() -> None:
 
 
 def test_intents_are_tested_on_their_training_queries(tmp_path: Path) -> None:
-    figure = load_figure("thesis/figure4.3", quick=True, data=f"intents:{tmp_path}")
+    figure = read_figure(read_shipped("thesis/figure4.3"), quick=True, data=f"intents:{tmp_path}")
     assert {cell.experiment.data.fold for cell in figure.cells} == {0}
     overlaps = {part.overlap for cell in figure.cells if isinstance(part := cell.experiment.partition, Preferences)}
     assert overlaps == {None}, "an overlap would be generated instead of the collection's own intents"
     with pytest.raises(BadInput, match="nowhere"):
-        load_figure("thesis/figure4.3", quick=True, data="intents:nowhere")
+        read_figure(read_shipped("thesis/figure4.3"), quick=True, data="intents:nowhere")
 
 
 EXPLORATION = (
@@ -167,7 +167,7 @@ LEARNERS = {"PDGD": PDGD, "DBGD": DBGD, "MGD": MGD, "PairRank": PairRank, "count
 @pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
 @pytest.mark.parametrize("name", EXPLORATION)
 def test_every_finding_has_panels(name: str, quick: bool) -> None:
-    figure = load_figure(name, quick=quick, repetitions=1)
+    figure = read_figure(read_shipped(name), quick=quick, repetitions=1)
     panels = [{c.label, *map(str, column.values())} for c in figure.collections for column in figure.columns]
     for check in figure.checks:
         assert any(panel.issuperset(check.only) for panel in panels), check.claim
@@ -177,7 +177,7 @@ def test_every_finding_has_panels(name: str, quick: bool) -> None:
 @pytest.mark.parametrize("name", [*EXPLORATION, "fpdgd/figure6", "foltr-es/rq2", "foltr-es/rq3", "fpdgd/figure3"])
 def test_budgets_are_equal_unless_the_label_says_so(name: str, quick: bool) -> None:
     spent: dict[object, set[int]] = {}
-    for cell in load_figure(name, quick=quick, repetitions=1).cells:
+    for cell in read_figure(read_shipped(name), quick=quick, repetitions=1).cells:
         plan = cell.experiment.federation
         budget = plan.clients * plan.interactions * cell.experiment.rounds
         share = 10 if "a tenth of the interactions" in label_of(cell) else 1
@@ -187,7 +187,7 @@ def test_budgets_are_equal_unless_the_label_says_so(name: str, quick: bool) -> N
 
 @pytest.mark.parametrize("name", EXPLORATION)
 def test_labels_say_what_learns(name: str) -> None:
-    for cell in load_figure(name, quick=True, repetitions=1).cells:
+    for cell in read_figure(read_shipped(name), quick=True, repetitions=1).cells:
         label, plan = label_of(cell), cell.experiment.federation
         learner = plan.learner
         for word, kind in LEARNERS.items():
@@ -204,7 +204,7 @@ def test_labels_say_what_learns(name: str) -> None:
 @pytest.mark.parametrize("name", ["unbiased-ltr/propensities", "model-or-intervene/bias-noise"])
 def test_propensities_are_those_of_the_label(name: str) -> None:
     seen = set()
-    for cell in load_figure(name, quick=True, repetitions=1).cells:
+    for cell in read_figure(read_shipped(name), quick=True, repetitions=1).cells:
         learner, users = cell.experiment.federation.learner, cell.experiment.users
         assert isinstance(users, PositionBased)
         assert not isinstance(learner, Counterfactual) or learner.share == 0.0, "it explores nothing"

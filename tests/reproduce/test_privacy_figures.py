@@ -20,7 +20,7 @@ from quorank.privacy import RandomisedResponse, Setting
 from quorank.privacy.mechanisms.gaussian import ClippedGaussian
 from quorank.privacy.mechanisms.published import PublishedLaplace
 from quorank.reproduce import figure as figure_module
-from quorank.reproduce.figure import Check, Figure, load_figure
+from quorank.reproduce.figure import Check, Figure, read_figure, read_shipped
 from quorank.reproduce.results import is_similar
 
 NAMES = ("fpdgd/table2", "fpdgd/figure2", "fpdgd/figure4", "foltr-es/privacy")
@@ -43,7 +43,7 @@ def setting_of(cell: Cell) -> Setting:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_epsilon_without_unit_delta_and_horizon(name: str) -> None:
-    for text in words_of(load_figure(name, quick=True)):
+    for text in words_of(read_figure(read_shipped(name), quick=True)):
         assert len(re.findall(r"ε\s*=", text)) == len(EPSILON.findall(text)), text
 
 
@@ -51,7 +51,7 @@ def test_no_epsilon_without_unit_delta_and_horizon(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_say_what_is_run(name: str, quick: bool) -> None:
     seen = set()
-    for cell in load_figure(name, quick=quick, repetitions=1).cells:
+    for cell in read_figure(read_shipped(name), quick=quick, repetitions=1).cells:
         label, part = str(cell.values["variant"]), cell.experiment.federation.privacy
         found = EPSILON.search(label)
         seen.add(part.kind)
@@ -78,14 +78,14 @@ def test_labels_say_what_is_run(name: str, quick: bool) -> None:
 def test_the_papers_budgets_and_sensitivities(name: str) -> None:
     found = [
         (part.epsilon, part.sensitivity)
-        for cell in load_figure(name, repetitions=1).cells
+        for cell in read_figure(read_shipped(name), repetitions=1).cells
         if isinstance(part := cell.experiment.federation.privacy, PublishedLaplace)
         and "Δ" not in str(cell.values["variant"])
     ]
     assert sorted(set(found)) == [(1.2, 3.0), (2.3, 3.0), (4.5, 5.0), (10.0, 5.0)]
     sizes = {
         (e.federation.clients, e.federation.interactions, e.rounds)
-        for e in (cell.experiment for cell in load_figure(name, repetitions=1).cells)
+        for e in (cell.experiment for cell in read_figure(read_shipped(name), repetitions=1).cells)
         if isinstance(e.federation.privacy, PublishedLaplace)
     }
     assert sizes == {(1000, 4, 1000), (1000, 2, 200)}
@@ -96,7 +96,7 @@ def test_the_papers_budgets_and_sensitivities(name: str) -> None:
 def test_every_accounted_cell_can_be_learned_and_keeps_its_budget(name: str, quick: bool) -> None:
     settings = {
         (part, setting_of(cell))
-        for cell in load_figure(name, quick=quick, repetitions=1).cells
+        for cell in read_figure(read_shipped(name), quick=quick, repetitions=1).cells
         if isinstance(part := cell.experiment.federation.privacy, ClippedGaussian)
     }
     for part, setting in settings:
@@ -113,7 +113,7 @@ def test_ten_clients_with_accounted_noise_are_refused() -> None:
             part.mechanism(Setting(10, 10, rounds, parameters=136), 1)
     assert not any(
         cell.experiment.federation.clients == 10 and isinstance(cell.experiment.federation.privacy, ClippedGaussian)
-        for cell in load_figure("fpdgd/figure4").cells
+        for cell in read_figure(read_shipped("fpdgd/figure4")).cells
     )
 
 

@@ -18,9 +18,9 @@ from quorank.files.codec import decode
 from quorank.parts import Family
 from quorank.reports.panels import Curve, Panel
 from quorank.reproduce import studies
-from quorank.reproduce.figure import PAPERS
+from quorank.reproduce.figure import PAPERS, read_shipped
 from quorank.reproduce.report import ReportTable
-from quorank.reproduce.studies import load_study, read_study, study_report
+from quorank.reproduce.studies import read_study, study_report
 from quorank.reproduce.studies.embedding import STRATEGIES, CountEstimator, SketchedFeatures, auc, separability
 from quorank.reproduce.studies.firefox import (
     FirefoxStudy,
@@ -82,7 +82,7 @@ def only_squares(monkeypatch):
 
 
 def read(text=SQUARES_FILE, **options):
-    return read_study(parse_experiment_file(text, "tiny.toml"), "test/tiny", **options)
+    return read_study(parse_experiment_file(text, "test/tiny.toml"), **options)
 
 
 @pytest.mark.usefixtures("only_squares")
@@ -143,7 +143,7 @@ def silo_request(tmp_path, repetitions=1, seen=None) -> StudyRequest:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_figure_has_a_full_and_a_quick_version(name):
-    full, quick = load_study(name), load_study(name, quick=True)
+    full, quick = read_study(read_shipped(name)), read_study(read_shipped(name), quick=True)
     assert type(full.part) is type(quick.part) is STUDIES[name]
     assert quick.header.repetitions <= full.header.repetitions
     assert full.header.claim and full.header.differs

@@ -20,8 +20,9 @@ from quorank.files.codec import decode
 from quorank.kernels.arrays import Doubles
 from quorank.parts import Family
 from quorank.reports.panels import Panel
-from quorank.reproduce.figure import FigureHeader, PaperFigure, Published, read_shipped
-from quorank.reproduce.report import FigureReport, ReportTable
+from quorank.reports.report import ReportTable
+from quorank.reproduce.figure import FigureHeader, PaperFigure, Published, name_of
+from quorank.reproduce.report import FigureReport
 from quorank.reproduce.studies.study import StudyRequest, StudyResults
 
 MOST_COLUMNS = 3
@@ -74,15 +75,8 @@ def study_family() -> Family[StudyPart]:
     return Family("study", UnlearningStudy, SiloTable, SiloSweep, SketchCurves, SketchedFeatures, FirefoxStudy)
 
 
-def load_study(
-    name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
-) -> StudyFigure:
-    """Read the shipped study of this name."""
-    return read_study(read_shipped(name), name, quick=quick, data=data, repetitions=repetitions)
-
-
 def read_study(
-    document: ExperimentFile, name: str, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
+    document: ExperimentFile, *, quick: bool = False, data: str | None = None, repetitions: int | None = None
 ) -> StudyFigure:
     """Read a study from its file; errors name the file and the line."""
     try:
@@ -92,7 +86,7 @@ def read_study(
     except BadInput as error:
         raise document.located(error) from None
     header = replace(file.figure, repetitions=repetitions or shorter.repetitions or file.figure.repetitions)
-    return StudyFigure(name, header, quick, data, repetitions, file.published, part)
+    return StudyFigure(name_of(document), header, quick, data, repetitions, file.published, part)
 
 
 def study_report(study: StudyFigure, results: StudyResults) -> FigureReport:

@@ -7,7 +7,6 @@ charts show the first two principal components, a linear map that cannot show a 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +18,7 @@ from quorank.files.codec import Range
 from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.report import ReportTable
+from quorank.reports.report import ReportTable
 from quorank.reproduce.studies.silos import source_of
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.silos.count_sketch import Hashing, Naive, seeded_secret
@@ -67,9 +66,7 @@ class SketchedFeatures:
         scores: dict[str, list[float]] = {strategy.title: [] for strategy in STRATEGIES}
         charts: list[Panel] = []
         party_of = lru_cache(1)(lambda seed: source_of(request, 4, self.documents).holdings(seed)[0])
-        steps = itertools.product(range(1, request.repetitions + 1), STRATEGIES)
-        total = request.repetitions * len(STRATEGIES)
-        for seed, strategy in request.steps(steps, total, lambda step: step[1].title):
+        for seed, strategy in request.trials(STRATEGIES, lambda strategy: strategy.title):
             party = party_of(seed)
             pairs = choose_pairs(party, self.pairs, seed)
             features, positive = sketched_features(party, pairs, strategy, seed), pairs[:, 2] > 0

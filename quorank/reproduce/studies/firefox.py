@@ -23,7 +23,7 @@ from quorank.files.codec import Range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.report import ReportTable
+from quorank.reports.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.tuning.coordinator import TuningCoordinator, TuningSettings, Updates
 from quorank.tuning.heuristics.frecency import FRECENCY

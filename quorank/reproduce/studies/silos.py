@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,8 +11,9 @@ import numpy as np
 
 from quorank.files.codec import Length, Range
 from quorank.metrics.significance import Difference, corrected, paired_t
+from quorank.reports.comparison import p_text
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.report import ReportTable
+from quorank.reports.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults, significant_sign
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding
@@ -60,13 +59,10 @@ class SiloTable:
         protocol = QuestionProtocol("published", 0.5)
         holdings = lru_cache(1)(source_of(request, self.parties, self.documents).holdings)
         found: dict[tuple[LabelSource, str], list[ComparisonOutcome]] = {}
-        steps = itertools.product(range(1, request.repetitions + 1), LABELS)
-        total = request.repetitions * len(LABELS)
-        for seed, label in request.steps(steps, total, lambda s: f"trial {s[0]}, labels: {LABELS[s[1]]}"):
+        for seed, label in request.trials([*LABELS], lambda label: f"labels: {LABELS[label]}"):
             parties = holdings(seed)
             setting = PublishedSetting(label, (self.labelled,), self.noise, self.asked)
-            statistics = share_statistics(parties, protocol.statistics_epsilon, seed)
-            base = prepare_parties(parties, setting, seed, statistics)
+            base = prepare_parties(parties, setting, seed, share_statistics(parties, protocol.statistics_epsilon, seed))
             answers = base.answers(protocol)
             for name, instances in INSTANCES.items():
                 variant = replace(base, setting=replace(setting, augment=instances()))
@@ -147,17 +143,14 @@ class SiloSweep:
         setting = PublishedSetting(labelled=(self.labelled,), asked=self.asked)
         budget: dict[QuestionProtocol, list[ComparisonOutcome]] = {protocol: [] for protocol in protocols}
         number: dict[int, list[dict[str, float]]] = {n: [] for n in range(1, self.parties + 1)}
-        steps = itertools.product(range(1, request.repetitions + 1), [*protocols, None])
-        total = request.repetitions * (len(protocols) + 1)
-        for seed, protocol in request.steps(steps, total, lambda s: f"trial {s[0]}, {_name(s[1])}"):
+        for seed, protocol in request.trials([*protocols, None], _name):
             everyone = holdings(seed)
             if protocol is None:
                 for n, figures in measure_by_parties(everyone, setting, seed).items():
                     number[n].append(figures)
                 continue
             parties = everyone[: min(4, len(everyone))]
-            statistics = share_statistics(parties, protocol.statistics_epsilon, seed)
-            base = prepare_parties(parties, setting, seed, statistics)
+            base = prepare_parties(parties, setting, seed, share_statistics(parties, protocol.statistics_epsilon, seed))
             budget[protocol].append(compare_methods(base, augment_parties(base, base.answers(protocol))))
         return self._measured({p: RepeatedComparison(outcomes) for p, outcomes in budget.items()}, number)
 
@@ -228,11 +221,7 @@ def _seen(protocols: Sequence[QuestionProtocol], tests: Sequence[Difference]) ->
 def verdict(difference: Difference) -> str:
     """Return a difference in words: 'above (+0.012, p = .003)'."""
     word = "alike" if difference.difference == 0 else "above" if difference.difference > 0 else "below"
-    p = difference.corrected_p
-    if p is None or math.isnan(p):
-        tested = "not tested"
-    else:
-        tested = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+    tested = "not tested" if difference.corrected_p is None else p_text(difference.corrected_p)
     return f"{word} ({difference.difference:+.4f}, {tested})"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from quorank.files.codec import Range
 from quorank.reports.panels import Curve, Panel
-from quorank.reproduce.report import ReportTable
+from quorank.reports.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.silos.count_sketch import Naive
 from quorank.silos.sketch.cover import (
@@ -56,9 +55,7 @@ class SketchCurves:
         settings = [(name, value) for name, chosen in sweeps.items() for value in chosen]
         found: dict[tuple[str, float], list[dict[str, dict[str, float]]]] = {key: [] for key in settings}
         known: Known = {}
-        steps = itertools.product(range(1, request.repetitions + 1), settings)
-        total = request.repetitions * len(settings)
-        for seed, (name, value) in request.steps(steps, total, lambda s: f"{s[1][0]} = {s[1][1]:g}"):
+        for seed, (name, value) in request.trials(settings, lambda s: f"{s[0]} = {s[1]:g}"):
             if (name, value) == settings[0]:
                 index, queries = self._index(request, seed)
                 groups, known = sampled_terms(index, self.terms, seed, queries), {}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from quorank.metrics.significance import Difference
 from quorank.reports.panels import Panel
-from quorank.reproduce.report import ReportTable
+from quorank.reports.report import ReportTable
 
-Step = TypeVar("Step")
+Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,13 @@ class StudyRequest:
     folder: Path  # the figure's directory: a study may keep there what it need not do twice
     progress: Callable[[int, int, str], None]  # (done, total, what)
 
-    def steps(self, what: Iterable[Step], total: int, describe: Callable[[Step], str]) -> Iterator[Step]:
-        """Yield the steps of a study, each reported before it is done."""
-        for done, step in enumerate(what):
-            self.progress(done, total, describe(step))
-            yield step
-        self.progress(total, total, "done")
+    def trials(self, choices: Sequence[Choice], describe: Callable[[Choice], str]) -> Iterator[tuple[int, Choice]]:
+        """Yield every repetition, from 1, with each of the choices; each trial is reported before it is done."""
+        trials = [*itertools.product(range(1, self.repetitions + 1), choices)]
+        for done, (repetition, choice) in enumerate(trials):
+            self.progress(done, len(trials), f"repetition {repetition}, {describe(choice)}")
+            yield repetition, choice
+        self.progress(len(trials), len(trials), "done")
 
 
 @dataclass(frozen=True)

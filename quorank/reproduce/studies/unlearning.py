@@ -35,9 +35,8 @@ from quorank.files.codec import Length, Range
 from quorank.files.documents import json_bytes, read_json
 from quorank.kernels.arrays import Doubles
 from quorank.reports.panels import Curve, Panel
-from quorank.reports.report import report_page
+from quorank.reports.report import ReportTable, report_page
 from quorank.reproduce.figure import collection_name, fold_of, folds_of
-from quorank.reproduce.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 
 Preset = Literal["perfect", "navigational", "informational"]
@@ -92,10 +91,9 @@ class UnlearningStudy:
 
     def _cases(self, request: StudyRequest) -> list[UnlearningCase]:
         """Run every collection and click model as often as asked."""
-        sources, repetitions = (request.data,) if request.data else self.sources, range(1, request.repetitions + 1)
-        total, found = len(sources) * len(self.presets) * len(repetitions), dict[tuple[str, str], list[Any]]()
-        steps = itertools.product(sources, self.presets, repetitions)
-        for source, preset, repetition in request.steps(steps, total, lambda s: f"{_name(s[0])}, {s[1]}"):
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        choices = [*itertools.product((request.data,) if request.data else self.sources, self.presets)]
+        for repetition, (source, preset) in request.trials(choices, lambda choice: f"{_name(choice[0])}, {choice[1]}"):
             name = _name(source)
             folder = request.folder / f"{name.replace(':', '-')},{preset},{repetition}"
             runs = UnlearningRuns(self, source, preset, repetition, fold_of(repetition, folds_of(source)), folder)
