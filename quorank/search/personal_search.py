@@ -120,7 +120,7 @@ class PersonalSearch:
     """
 
     def __init__(self, home: SearchHome) -> None:
-        self.home, self.index = home, SearchIndex.open(home)
+        self.home, self.index = home, SearchIndex(home)
         self.history = ChoiceHistory(home.folder, len(SEARCH_FEATURES))
         self.membership = TakingPart(home.folder, self.history, FIT)
         self._mutex = RLock()

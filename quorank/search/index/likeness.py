@@ -18,7 +18,6 @@ from quorank.text.collection import Document
 from quorank.text.features import Features, FieldStatistics, bm25_robertson
 from quorank.text.feedback import telling_terms
 from quorank.text.index import picked, whole_text
-from quorank.text.tokens import Tokeniser
 
 FEATURES = Features()
 DOCUMENTS = 8
@@ -34,17 +33,6 @@ def bm25(counts: Doubles, lengths: Doubles, mean_length: float) -> Doubles:
     return bm25_robertson(counts, lengths, mean_length, FEATURES.k1, FEATURES.b)
 
 
-def likely_terms(texts: Sequence[str], scores: Sequence[float], tokeniser: Tokeniser) -> dict[str, float]:
-    """Return p(t) = Σ_d s_d/Σ s · c(t, d)/L_d of the terms of some texts with scores s above 0."""
-    likely: dict[str, float] = {}
-    total = sum(scores)
-    for text, score in zip(texts, scores, strict=True):
-        terms = tokeniser.tokenise(text)
-        for term in terms:
-            likely[term] = likely.get(term, 0.0) + score / total / len(terms)
-    return likely
-
-
 def likeness(rows: Integers, scores: Doubles, reader: SegmentReader) -> Doubles:
     """Compute (documents,) the likeness of documents, by their rows and BM25, to those with the highest BM25."""
     out, columns = np.zeros(len(rows)), reader.loaded.columns
@@ -52,7 +40,7 @@ def likeness(rows: Integers, scores: Doubles, reader: SegmentReader) -> Doubles:
     first = first[scores[first] > 0.0]
     if not len(first):
         return out
-    likely = likely_terms(_beginnings(columns["id"][rows[first]], reader), scores[first].tolist(), reader.tokeniser)
+    likely = _likely_terms(columns["id"][rows[first]].tolist(), scores[first].tolist(), reader)
     terms = sorted(likely)
     hashes = np.array([reader.hash(term) for term in terms], dtype=np.uint64)
     best, _ = telling_terms(np.array([likely[term] for term in terms]), _idf(reader, hashes), TERMS)
@@ -74,12 +62,17 @@ def _idf(reader: SegmentReader, hashes: Uint64s) -> Doubles:
     return FEATURES.inverse_document_frequency(counted)
 
 
-def _beginnings(ids: Integers, reader: SegmentReader) -> list[str]:
-    """Return title and beginning of the body of some documents, in their order."""
+def _likely_terms(ids: Sequence[int], scores: Sequence[float], reader: SegmentReader) -> dict[str, float]:
+    """Return p(t) = Σ_d s_d/Σ s · c(t, d)/L_d of the terms in the beginnings of documents with scores s above 0."""
     found = reader.fetch(
         "SELECT documents.id, title, substr(body, 1, ?) FROM documents JOIN texts ON texts.id = documents.id"
-        f" WHERE documents.id IN ({','.join(map(str, ids.tolist()))})",
+        f" WHERE documents.id IN ({','.join(map(str, ids))})",
         CHARACTERS,
     )
     texts = {number: whole_text(Document("", title, body)) for number, title, body in found}
-    return [texts[number] for number in ids.tolist()]
+    likely, total = dict[str, float](), sum(scores)
+    for number, score in zip(ids, scores, strict=True):
+        terms = reader.tokeniser.tokenise(texts[number])
+        for term in terms:
+            likely[term] = likely.get(term, 0.0) + score / total / len(terms)
+    return likely

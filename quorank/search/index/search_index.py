@@ -74,8 +74,9 @@ class StoredSource:
 class SearchIndex:
     """Index of the documents of a person's sources. One process writes at a time; others search meanwhile."""
 
-    def __init__(self, home: SearchHome, tokeniser: Tokeniser) -> None:
-        self.home, self.tokeniser, self.path = home, tokeniser, home.folder / FILE
+    def __init__(self, home: SearchHome) -> None:
+        self.home, self.path = home, home.folder / FILE
+        self.tokeniser = Tokeniser.for_language(home.settings().language)
         self._mutex = RLock()
         if not self.path.exists() or self.path.stat().st_size == 0:
             with home.writing():
@@ -85,10 +86,9 @@ class SearchIndex:
             self._database.rows(f"PRAGMA {pragma}")
 
     @classmethod
-    def open(cls, folder: Path | str | SearchHome | None = None) -> SearchIndex:
+    def open(cls, folder: Path | str | None = None) -> SearchIndex:
         """Open the index of a search folder, or create an empty one in the language of the folder's settings."""
-        home = folder if isinstance(folder, SearchHome) else SearchHome.open(folder)
-        return cls(home, Tokeniser.for_language(home.settings().language))
+        return cls(SearchHome.open(folder))
 
     def __enter__(self) -> SearchIndex:
         return self
@@ -170,14 +170,13 @@ class SearchIndex:
     def add_source(self, table: Mapping[str, Any], name: str = "") -> int:
         """Store a source by its configuration; return its id, also of one that is stored already."""
         content = json.dumps(table, sort_keys=True)
-        with self._writing() as writer, writer.database.transaction():
-            found = writer.database.rows("SELECT id FROM sources WHERE content = ?", content)
+        with self._writing() as writer, writer.transaction():
+            found = writer.rows("SELECT id FROM sources WHERE content = ?", content)
             if found:
                 return int(found[0][0])
             kind = str(table.get("kind", ""))
-            added = writer.database.database.execute(
-                "INSERT INTO sources (kind, name, content) VALUES (?, ?, ?)", (kind, plain_text(name or kind), content)
-            )
+            row = kind, plain_text(name or kind), content
+            added = writer.execute("INSERT INTO sources (kind, name, content) VALUES (?, ?, ?)", row)
             return int(added.lastrowid or 0)
 
     def sources(self) -> list[StoredSource]:
@@ -196,11 +195,11 @@ class SearchIndex:
         """Remove a source and erase its documents; return their number."""
         with self._writing() as writer:
             _require_source(writer, source)
-            ids = [id_ for (id_,) in writer.database.rows("SELECT id FROM documents WHERE source = ?", source)]
+            ids = [id_ for (id_,) in writer.rows("SELECT id FROM documents WHERE source = ?", source)]
             writer.remove(ids)
-            with writer.database.transaction():
-                writer.database.database.execute("DELETE FROM skipped WHERE source = ?", (source,))
-                writer.database.database.execute("DELETE FROM sources WHERE id = ?", (source,))
+            with writer.transaction():
+                writer.execute("DELETE FROM skipped WHERE source = ?", (source,))
+                writer.execute("DELETE FROM sources WHERE id = ?", (source,))
             writer.erase()
         return len(ids)
 
@@ -259,30 +258,27 @@ class SearchIndex:
         Later scans ignore them; only a keyed digest of their source and key is kept for that.
         """
         with self._writing() as writer:
-            keys = {}
-            for id_ in dict.fromkeys(ids):
-                for source, key in writer.database.rows("SELECT source, key FROM documents WHERE id = ?", id_):
-                    keys[id_] = (source, key)
-            with writer.database.transaction():
-                execute = writer.database.database.execute
-                for source, key in keys.values():
-                    execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (writer.digest_of(source, key),))
-                    execute("DELETE FROM skipped WHERE source = ? AND key = ?", (source, key))
-            writer.remove([*keys])
+            listed = ",".join(map(str, map(int, ids)))
+            found = writer.rows(f"SELECT id, source, key FROM documents WHERE id IN ({listed})")
+            with writer.transaction():
+                for _, source, key in found:
+                    writer.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (writer.digest_of(source, key),))
+                    writer.execute("DELETE FROM skipped WHERE source = ? AND key = ?", (source, key))
+            writer.remove([id_ for id_, _, _ in found])
             writer.erase()
-        return len(keys)
+        return len(found)
 
     def admit_forgotten(self) -> int:
         """Admit forgotten documents with the next scan; return their number."""
-        with self._writing() as writer, writer.database.transaction():
-            return int(writer.database.database.execute("DELETE FROM forgotten").rowcount)
+        with self._writing() as writer, writer.transaction():
+            return int(writer.execute("DELETE FROM forgotten").rowcount)
 
 
 class SourceUpdate:
     """Update of a source."""
 
     def __init__(self, writer: IndexWriter, source: int) -> None:
-        self.writer, self.database, self.source = writer, writer.database, source
+        self.writer, self.source = writer, source
         self.report = UpdateReport()
         self.batch: dict[str, tuple[int, FoundDocument]] = {}
         self.skips: list[SkippedDocument] = []
@@ -290,7 +286,7 @@ class SourceUpdate:
         self.began, self.waiting = time.monotonic(), 0.0
         self.wall = time.time()
         self.seen = array("q")  # ids of documents in the scan
-        self.forgotten = {digest for (digest,) in self.database.rows("SELECT digest FROM forgotten")}
+        self.forgotten = {digest for (digest,) in writer.rows("SELECT digest FROM forgotten")}
 
     def run(
         self,
@@ -333,7 +329,7 @@ class SourceUpdate:
             return
         if item.key in self.batch:  # twice in one scan: the later item counts
             self._write()
-        stored = self.database.rows(
+        stored = self.writer.rows(
             "SELECT id, fingerprint FROM documents WHERE source = ? AND key = ?", self.source, item.key
         )
         id_, fingerprint = stored[0] if stored else (0, None)
@@ -355,24 +351,24 @@ class SourceUpdate:
         self.characters, self.waiting = 0, 0.0
         if not batch and not skips:
             return
-        with self.database.transaction():
+        with self.writer.transaction():
             written = self.writer.write_batch(self.source, [*batch.values()])
-            self.database.database.executemany(
+            self.writer.executemany(
                 "INSERT OR REPLACE INTO skipped (source, key, code, at, sentence) VALUES (?, ?, ?, ?, ?)",
                 ((self.source, *map(plain_text, (s.key, s.code)), time.time(), plain_text(s.sentence)) for s in skips),
             )
         self.seen.extend(written)
-        with self.database.transaction():
+        with self.writer.transaction():
             self.writer.merge()
 
     def _finish(self) -> None:
         """Remove documents that the scan did not yield, and lines of the log that it did not write again."""
-        stored = self.database.rows("SELECT id FROM documents WHERE source = ?", self.source)
+        stored = self.writer.rows("SELECT id FROM documents WHERE source = ?", self.source)
         gone = np.setdiff1d(np.array(stored, dtype=np.int64), np.array(self.seen)).tolist()
         self.writer.remove(gone)
         self.report.removed = len(gone)
-        with self.database.transaction():
-            execute = self.database.database.execute
+        with self.writer.transaction():
+            execute = self.writer.execute
             execute("DELETE FROM skipped WHERE source = ? AND at < ?", (self.source, self.wall))
             execute(
                 "DELETE FROM skipped WHERE source = ? AND at < (SELECT min(at) FROM (SELECT at FROM skipped"
@@ -380,10 +376,10 @@ class SourceUpdate:
                 (self.source, self.source, MOST_SKIPPED),
             )
             execute("UPDATE sources SET updated = ? WHERE id = ?", (time.time(), self.source))
-        with self.database.transaction():
+        with self.writer.transaction():
             self.writer.merge()
 
 
 def _require_source(writer: IndexWriter, source: int) -> None:
-    found = writer.database.rows("SELECT 1 FROM sources WHERE id = ?", source)
+    found = writer.rows("SELECT 1 FROM sources WHERE id = ?", source)
     require(found, "source.missing", f"there is no source {source} in the index")

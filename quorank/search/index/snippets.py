@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from quorank.search.index.query import SearchQuery
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
@@ -28,29 +28,28 @@ class SnippetPiece:
     marked: bool = False
 
 
-def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser, words: int = WORDS) -> tuple[SnippetPiece, ...]:
-    """Return the part of a text with most distinct terms of the query; its beginning without any."""
-    text = text[:MOST_CHARACTERS]
-    wanted = _Wanted(query, tokeniser)
+def make_snippet(text: str, query: SearchQuery, tokeniser: Tokeniser) -> tuple[SnippetPiece, ...]:
+    """Return the part of a string with most distinct terms of the query; its beginning without any."""
+    text, match = text[:MOST_CHARACTERS], _matcher(query, tokeniser)
     places: list[tuple[int, int]] = []
     matches: list[tuple[int, str]] = []
     for word in _WORD.finditer(text):
-        term = wanted[word[0]]
+        term = match(word[0])
         if term is not None:
             matches.append((len(places), term))
         places.append(word.span())
     if not places:
         return ()
-    start = max(_best_window(matches, words) - _BEFORE, 0) if matches else 0
-    end = min(start + words, len(places))
+    start = max(_best_window(matches) - _BEFORE, 0) if matches else 0
+    end = min(start + WORDS, len(places))
     marked = {place for place, _ in matches}
     return tuple(_pieces(text, places, start, end, marked))
 
 
-def _best_window(matches: list[tuple[int, str]], words: int) -> int:
+def _best_window(matches: list[tuple[int, str]]) -> int:
     """Return the first match of the snippet with most distinct terms; the earliest of equals."""
     different = [
-        len({term for place, term in matches[at : at + words] if place < first + words - _BEFORE})
+        len({term for place, term in matches[at : at + WORDS] if place < first + WORDS - _BEFORE})
         for at, (first, _) in enumerate(matches[:MOST_MATCHES])
     ]
     return matches[different.index(max(different))][0]
@@ -77,23 +76,20 @@ def _parts_of(tokeniser: Tokeniser, word: str) -> tuple[tuple[str, str], ...]:
     return tuple((part, tokeniser.terms([part])[0] or part) for part in parts)
 
 
-class _Wanted(dict[str, str | None]):
-    """Term or prefix of the query that a word matches, or None."""
+def _matcher(query: SearchQuery, tokeniser: Tokeniser) -> Callable[[str], str | None]:
+    """Return the function from a word to the term or prefix of the query that it matches, or None."""
+    clauses = [clause for clause in query.clauses if clause.field != "name"]
+    whole = [word for clause in clauses if clause.kind != "prefix" for word in clause.words]
+    terms = {term for term in tokeniser.terms(whole) if term} or {*whole}
+    beginnings = tuple(clause.words[-1] for clause in clauses if clause.kind in ("typed", "prefix"))
 
-    def __init__(self, query: SearchQuery, tokeniser: Tokeniser) -> None:
-        super().__init__()
-        self._tokeniser = tokeniser
-        clauses = [clause for clause in query.clauses if clause.field != "name"]
-        whole = [word for clause in clauses if clause.kind != "prefix" for word in clause.words]
-        self._terms = {term for term in tokeniser.terms(whole) if term} or {*whole}
-        self._beginnings = tuple(clause.words[-1] for clause in clauses if clause.kind in ("typed", "prefix"))
+    @cache
+    def match(word: str) -> str | None:
+        for part, term in _parts_of(tokeniser, word):
+            if term in terms:
+                return term
+            if part.startswith(beginnings):
+                return next(beginning for beginning in beginnings if part.startswith(beginning))
+        return None
 
-    def __missing__(self, word: str) -> str | None:
-        self[word] = found = next(self._matches(word), None)
-        return found
-
-    def _matches(self, word: str) -> Iterator[str]:
-        for part, term in _parts_of(self._tokeniser, word):
-            if term in self._terms:
-                yield term
-            yield from (beginning for beginning in self._beginnings if part.startswith(beginning))
+    return match

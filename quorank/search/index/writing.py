@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.files.private_database import FileKind, PrivateDatabase
 from quorank.kernels.arrays import Booleans
@@ -115,46 +116,39 @@ class IndexWriter:
     """Connection of the writing process. Methods must be called inside a transaction unless they say otherwise."""
 
     def __init__(self, database: PrivateDatabase, tokeniser: Tokeniser, term_hash: TermHash) -> None:
-        self.database, self._tokeniser, self._hash = database, tokeniser, term_hash
-        self._counter = BatchCounter(tokeniser, term_hash)
-
-    # rebuilding
+        self.database, self.rows, self.transaction = database, database.rows, database.transaction
+        self.execute, self.executemany = database.database.execute, database.database.executemany
+        self._tokeniser, self._hash, self._counter = tokeniser, term_hash, BatchCounter(tokeniser, term_hash)
 
     def rebuild_if_outdated(self) -> None:
-        """Rebuild an index made by another tokeniser or version of Unicode, in its own transaction."""
+        """Rebuild words and postings made by another tokeniser or version of Unicode, in its own transaction."""
         stamp = f"{self._tokeniser.fingerprint()} {unicodedata.unidata_version}"
-        if self.database.rows("SELECT value FROM facts WHERE name = 'stamp'")[0][0] == stamp:
+        if self.rows("SELECT value FROM facts WHERE name = 'stamp'")[0][0] == stamp:
             return
-        with self.database.transaction():
-            self.rebuild()
-            self.database.database.execute("UPDATE facts SET value = ? WHERE name = 'stamp'", (stamp,))
-
-    def rebuild(self) -> None:
-        """Rebuild words, vocabulary and postings from the stored texts."""
-        execute = self.database.database.execute
-        execute("INSERT INTO words (words) VALUES ('delete-all')")
-        for table in ("segments", "postings", "dead"):
-            execute(f"DELETE FROM {table}")
-        last = 0
-        while rows := self.database.rows(
-            "SELECT documents.id, version, source, modified, name, title, body FROM documents"
-            " JOIN texts ON texts.id = documents.id WHERE documents.id > ? ORDER BY documents.id LIMIT ?",
-            last, STEP,
-        ):  # fmt: skip
-            last, entries = rows[-1][0], [_Entry.of(*row) for row in rows]
-            self.database.database.executemany(
-                "UPDATE documents SET name_key = ?, stem_key = ?, title_key = ? WHERE id = ?",
-                [(*entry.keys(row[4]), entry.id) for entry, row in zip(entries, rows, strict=True)],
-            )
-            self._add_words(entries)
-            self.merge()
+        with self.transaction():
+            self.execute("INSERT INTO words (words) VALUES ('delete-all')")
+            for table in ("segments", "postings", "dead"):
+                self.execute(f"DELETE FROM {table}")
+            last = 0
+            while rows := self.rows(
+                "SELECT documents.id, version, source, modified, name, title, body FROM documents"
+                " JOIN texts ON texts.id = documents.id WHERE documents.id > ? ORDER BY documents.id LIMIT ?",
+                last, STEP,
+            ):  # fmt: skip
+                last, entries = rows[-1][0], [_Entry.of(*row) for row in rows]
+                self.executemany(
+                    "UPDATE documents SET name_key = ?, stem_key = ?, title_key = ? WHERE id = ?",
+                    [(*entry.keys(row[4]), entry.id) for entry, row in zip(entries, rows, strict=True)],
+                )
+                self._add_words(entries)
+                self.merge()
+            self.execute("UPDATE facts SET value = ? WHERE name = 'stamp'", (stamp,))
 
     # documents
 
     def write_batch(self, source: int, batch: Sequence[tuple[int, FoundDocument]]) -> list[int]:
         """Write new documents (id 0) and changed ones; return the ids of all."""
-        execute = self.database.database.execute
-        first = 1 + int(self.database.rows("SELECT value FROM facts WHERE name = 'version'")[0][0])
+        first = 1 + int(self.rows("SELECT value FROM facts WHERE name = 'version'")[0][0])
         self._remove_words([id_ for id_, _ in batch if id_])
         entries = []
         for version, (id_, found) in enumerate(batch, first):
@@ -168,18 +162,16 @@ class IndexWriter:
                 **dict(zip(("name_key", "stem_key", "title_key"), entry.keys(name), strict=True)),
             }  # fmt: skip
             if id_:
-                execute(
-                    f"UPDATE documents SET {', '.join(f'{column} = ?' for column in row)} WHERE id = ?",
-                    (*row.values(), id_),
-                )
+                columns = ", ".join(f"{column} = ?" for column in row)
+                self.execute(f"UPDATE documents SET {columns} WHERE id = ?", (*row.values(), id_))
             else:
                 row |= {"source": source, "key": found.key}
                 statement = f"INSERT INTO documents ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
-                entry = entry._replace(id=int(execute(statement, (*row.values(),)).lastrowid or 0))
-            execute("INSERT OR REPLACE INTO texts VALUES (?, ?)", (entry.id, body))
+                entry = entry._replace(id=int(self.execute(statement, (*row.values(),)).lastrowid or 0))
+            self.execute("INSERT OR REPLACE INTO texts VALUES (?, ?)", (entry.id, body))
             entries.append(entry)
         self._add_words(entries)
-        execute("UPDATE facts SET value = ? WHERE name = 'version'", (first + len(batch) - 1,))
+        self.execute("UPDATE facts SET value = ? WHERE name = 'version'", (first + len(batch) - 1,))
         return [entry.id for entry in entries]
 
     def _add_words(self, entries: Sequence[_Entry]) -> None:
@@ -192,34 +184,31 @@ class IndexWriter:
         rows["type"] = [self._hash(f"type:{entry.ending}") for entry in entries]
         for entry in entries:
             self._counter.add(*entry.words, repeats=entry.repeats)
-        self.database.database.executemany(
-            "INSERT INTO words (rowid, name, title, body) VALUES (?, ?, ?, ?)",
-            ((entry.id, *entry.words) for entry in entries),
-        )
-        _write_segment(self.database, self._counter.finish(rows))
+        words = ((entry.id, *entry.words) for entry in entries)
+        self.executemany("INSERT INTO words (rowid, name, title, body) VALUES (?, ?, ?, ?)", words)
+        self._write_segment(self._counter.finish(rows))
 
     def _remove_words(self, ids: Sequence[int]) -> None:
         """Remove the words of documents from FTS5 and the segments."""
+        joined = "documents JOIN texts ON texts.id = documents.id"
         for id_ in ids:
-            *texts, version = self.database.rows(
-                "SELECT name, title, body, version FROM documents JOIN texts ON texts.id = documents.id"
-                " WHERE documents.id = ?",
-                id_,
-            )[0]
-            self.database.database.execute(
+            ((*texts, version),) = self.rows(
+                f"SELECT name, title, body, version FROM {joined} WHERE documents.id = ?", id_
+            )
+            self.execute(
                 "INSERT INTO words (words, rowid, name, title, body) VALUES ('delete', ?, ?, ?, ?)",
                 (id_, *map(_normalised, texts)),
             )
-            self.database.database.execute("INSERT INTO dead VALUES (?)", (version,))
+            self.execute("INSERT INTO dead VALUES (?)", (version,))
 
     def remove(self, ids: Sequence[int]) -> None:
         """Remove documents, in its own transactions."""
         for start in range(0, len(ids), STEP):
             part = ids[start : start + STEP]
-            with self.database.transaction():
+            with self.transaction():
                 self._remove_words(part)
                 for table in ("texts", "documents"):
-                    self.database.database.executemany(f"DELETE FROM {table} WHERE id = ?", [(id_,) for id_ in part])
+                    self.executemany(f"DELETE FROM {table} WHERE id = ?", [(id_,) for id_ in part])
 
     def digest_of(self, source: int, key: str) -> int:
         """Return the keyed digest that identifies a forgotten document."""
@@ -230,71 +219,62 @@ class IndexWriter:
 
         FTS5 keeps deleted words until its segments are merged; `overwrite_deleted` erases the rest.
         """
-        with self.database.transaction():
+        with self.transaction():
             self.merge(all_dead=True)
-            self.database.database.execute("INSERT INTO words (words) VALUES ('optimize')")
+            self.execute("INSERT INTO words (words) VALUES ('optimize')")
         self.database.overwrite_deleted()
 
     def merge(self, *, all_dead: bool = False) -> None:
         """Merge segments of about the same size; rewrite those with many dead rows, or with `all_dead` all with any."""
         while True:
-            sizes = self.database.rows("SELECT id, documents FROM segments ORDER BY id")
+            sizes = self.rows("SELECT id, documents FROM segments ORDER BY id")
             chosen = [sizes[number][0] for number in to_merge([size for _, size in sizes])]
             if not chosen:
                 break
-            _merge_segments(self.database, chosen)
-        dead = int(self.database.rows("SELECT count(*) FROM dead")[0][0])
+            self._merge_segments(chosen)
+        dead = int(self.rows("SELECT count(*) FROM dead")[0][0])
         if dead and (all_dead or dead > MOST_DEAD * sum(size for _, size in sizes)):
             for number, size in sizes:
-                lost = size - int(_alive(self.database, number).sum())
+                lost = size - int(self._rows_of(number)[1].sum())
                 if lost and (all_dead or lost > MOST_DEAD / 2 * size):
-                    _merge_segments(self.database, [number])
+                    self._merge_segments([number])
 
+    def _write_segment(self, segment: Segment) -> None:
+        row = len(segment.rows), segment.rows.tobytes()
+        number = int(self.execute("INSERT INTO segments (documents, rows) VALUES (?, ?)", row).lastrowid or 0)
+        for at, (terms, offsets, postings) in enumerate(segment.fields):
+            chunks = [postings[start : start + CHUNK] for start in range(0, len(postings), CHUNK)]
+            parts: list[npt.NDArray[Any]] = [terms, offsets, *chunks]
+            blobs = [(part_key(number, at, place), part.tobytes()) for place, part in enumerate(parts)]
+            self.executemany("INSERT INTO postings VALUES (?, ?)", blobs)
 
-def _write_segment(database: PrivateDatabase, segment: Segment) -> None:
-    rows = segment.rows
-    added = database.database.execute(
-        "INSERT INTO segments (documents, rows) VALUES (?, ?)", (len(rows), rows.tobytes())
-    )
-    number = int(added.lastrowid or 0)
-    for at, (terms, offsets, postings) in enumerate(segment.fields):
-        chunks = [postings[start : start + CHUNK] for start in range(0, len(postings), CHUNK)]
-        blobs = [terms.tobytes(), offsets.tobytes(), *(chunk.tobytes() for chunk in chunks)]
-        database.database.executemany(
-            "INSERT INTO postings VALUES (?, ?)",
-            [(part_key(number, at, part), blob) for part, blob in enumerate(blobs)],
-        )
+    def _rows_of(self, number: int) -> tuple[Any, Booleans]:
+        """Return the rows of a segment, and (rows,) which of them belong to documents."""
+        rows = np.frombuffer(self.rows("SELECT rows FROM segments WHERE id = ?", number)[0][0], dtype=ROW)
+        dead = [version for (version,) in self.rows("SELECT version FROM dead")]
+        return rows, np.asarray(~np.isin(rows["version"], dead))
 
-
-def _rows_of(database: PrivateDatabase, number: int) -> Any:
-    return np.frombuffer(database.rows("SELECT rows FROM segments WHERE id = ?", number)[0][0], dtype=ROW)
-
-
-def _alive(database: PrivateDatabase, number: int) -> Booleans:
-    """Return (rows,) which rows of a segment belong to documents."""
-    dead = [version for (version,) in database.rows("SELECT version FROM dead")]
-    return np.asarray(~np.isin(_rows_of(database, number)["version"], dead))
-
-
-def _merge_segments(database: PrivateDatabase, numbers: Sequence[int]) -> None:
-    """Replace several segments by one without their dead rows."""
-    segments, alive = [], []
-    for number in numbers:
-        fields = []
-        for at in range(len(FIELDS)):
-            first, last = part_key(number, at, 0), part_key(number, at + 1, 0) - 1
-            (terms,), (offsets,), *chunks = database.rows(
-                "SELECT content FROM postings WHERE key BETWEEN ? AND ? ORDER BY key", first, last
-            )
-            postings = np.frombuffer(b"".join(chunk for (chunk,) in chunks), POSTING)
-            fields.append(FieldPostings(np.frombuffer(terms, "<u8"), np.frombuffer(offsets, "<u4"), postings))
-        segments.append(Segment(_rows_of(database, number), fields))
-        alive.append(_alive(database, number))
-    merged = merge_segments(segments, alive)
-    execute, many = database.database.execute, database.database.executemany
-    for number, segment, living in zip(numbers, segments, alive, strict=True):
-        execute("DELETE FROM segments WHERE id = ?", (number,))
-        execute("DELETE FROM postings WHERE key >= ? AND key < ?", (part_key(number, 0, 0), part_key(number + 1, 0, 0)))
-        many("DELETE FROM dead WHERE version = ?", [(v,) for v in segment.rows["version"][~living].tolist()])
-    if len(merged.rows):
-        _write_segment(database, merged)
+    def _merge_segments(self, numbers: Sequence[int]) -> None:
+        """Replace several segments by one without their dead rows."""
+        segments, alive = [], []
+        for number in numbers:
+            fields = []
+            for at in range(len(FIELDS)):
+                first, last = part_key(number, at, 0), part_key(number, at + 1, 0) - 1
+                (terms,), (offsets,), *chunks = self.rows(
+                    "SELECT content FROM postings WHERE key BETWEEN ? AND ? ORDER BY key", first, last
+                )
+                postings = np.frombuffer(b"".join(chunk for (chunk,) in chunks), POSTING)
+                fields.append(FieldPostings(np.frombuffer(terms, "<u8"), np.frombuffer(offsets, "<u4"), postings))
+            rows, living = self._rows_of(number)
+            segments.append(Segment(rows, fields))
+            alive.append(living)
+        merged = merge_segments(segments, alive)
+        for number, segment, living in zip(numbers, segments, alive, strict=True):
+            keys = part_key(number, 0, 0), part_key(number + 1, 0, 0)
+            self.execute("DELETE FROM segments WHERE id = ?", (number,))
+            self.execute("DELETE FROM postings WHERE key >= ? AND key < ?", keys)
+            versions = [(version,) for version in segment.rows["version"][~living].tolist()]
+            self.executemany("DELETE FROM dead WHERE version = ?", versions)
+        if len(merged.rows):
+            self._write_segment(merged)

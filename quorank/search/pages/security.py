@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from quorank.errors import require
-from quorank.service.dashboard.access import LOOPBACK, PageToken, private_headers
+from quorank.protocol.invitation import LOOPBACK
+from quorank.service.dashboard.access import PageToken, private_headers
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
