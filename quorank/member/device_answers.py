@@ -55,15 +55,15 @@ class ClientPins(Pins):
         few = max(claims, default=0) < self.clients and 2 * least > len(claims)
         distinct = len({*claims.values()}) == len(claims)
         for holds, code, sentence in (
-            (claims, "no-identities", "the coordinator names no members of the sum"),
-            (claims.get(mine) == own, "identity", "the coordinator claims another identity for this device"),
-            (few, "too-many", "the coordinator names more clients than the run has"),
-            (distinct, "identity", "the coordinator claims one identity for several clients"),
-            (not changed, "identity", other),
+            (claims, "secure-sum.no-identities", "the coordinator names no members of the sum"),
+            (claims.get(mine) == own, "secure-sum.identity", "the coordinator claims another identity for this device"),
+            (few, "secure-sum.too-many", "the coordinator names more clients than the run has"),
+            (distinct, "secure-sum.identity", "the coordinator claims one identity for several clients"),
+            (not changed, "secure-sum.identity", other),
         ):
             if not holds:
                 logging.getLogger(__name__).warning("a secure sum was rejected: %s", sentence)
-                raise BadInput(f"secure-sum.{code}", f"{sentence}; this device refuses")
+                raise BadInput(code, f"{sentence}; this device refuses")
         self.pin(named)
         return dict(claims)
 
