@@ -18,23 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quorank.errors import require
-from quorank.kernels.arrays import Uint32s
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import Roster
 from quorank.privacy.secure_sum.masks import Occasion
-from quorank.privacy.secure_sum.messages import (
-    AdvertiseKeys,
-    KeyList,
-    MaskedInput,
-    ShareDelivery,
-    ShareKeys,
-    UnmaskReply,
-    UnmaskRequest,
-)
+from quorank.privacy.secure_sum.messages import AdvertiseKeys, KeyList, ShareKeys, UnmaskReply, UnmaskRequest
 from quorank.protocol.keys import SIGNATURE, MemberKey, is_signed
 
 _PLACE = struct.Struct("<II")
-_KEYS, _SURVIVORS = b"quorank secure sum: keys", b"quorank secure sum: survivors"
+_KEYS, SURVIVORS = b"quorank secure sum: keys", b"quorank secure sum: survivors"  # purposes of signatures
 
 Pinned = Mapping[int, bytes]  # public keys of identities by client
 
@@ -44,15 +35,11 @@ def signed_content(purpose: bytes, occasion: Occasion, client: int, content: byt
     return purpose + occasion.tag + _PLACE.pack(occasion.round, client) + content
 
 
-def _signed_by(
+def is_signed_by(
     pinned: Pinned, purpose: bytes, occasion: Occasion, client: int, content: bytes, signature: bytes
 ) -> bool:
+    """Return whether the client has signed these keys, or this list of survivors (`listed_bytes`)."""
     return client in pinned and is_signed(pinned[client], signed_content(purpose, occasion, client, content), signature)
-
-
-def is_agreed(pinned: Pinned, occasion: Occasion, client: int, listed: bytes, signature: bytes) -> bool:
-    """Return whether the client has signed this list of survivors (`listed_bytes`)."""
-    return _signed_by(pinned, _SURVIVORS, occasion, client, listed, signature)
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,7 @@ class SignedKeys:
     def is_genuine(self, pinned: Pinned, occasion: Occasion) -> bool:
         """Return whether the named client has signed them for this occasion."""
         self.keys.check_occasion(occasion)
-        return _signed_by(pinned, _KEYS, occasion, self.keys.client, self.keys.to_bytes(), self.signature)
+        return is_signed_by(pinned, _KEYS, occasion, self.keys.client, self.keys.to_bytes(), self.signature)
 
 
 class GuardedClient:
@@ -114,10 +101,6 @@ class GuardedClient:
         self._require(fits, "secure-sum.roster", shown)
         return self.inner.share(keys)
 
-    def mask(self, delivery: ShareDelivery, vector: Uint32s) -> MaskedInput:
-        """Return the masked input of `SecureClient.mask`."""
-        return self.inner.mask(delivery, vector)
-
     def agree(self, survivors: Sequence[int]) -> bytes:
         """Sign the list of survivors, once, and only if they are enough."""
         mine, listed = self.inner.client, list(survivors)
@@ -134,7 +117,7 @@ class GuardedClient:
         shown = "was shown survivors whose mask graph may have more than one group"
         self._require(ring.joins(listed), "secure-sum.disconnected", shown)
         self._agreed, self._survivors = listed_bytes(roster, self.inner.sharers, listed), frozenset(listed)
-        return self._sign(_SURVIVORS, self._agreed)
+        return self._sign(SURVIVORS, self._agreed)
 
     def unmask(self, request: UnmaskRequest, signatures: Mapping[int, bytes]) -> UnmaskReply:
         """Return the reply of `SecureClient.unmask` if enough clients have signed the requested list."""
@@ -143,7 +126,7 @@ class GuardedClient:
         self._require(same, "secure-sum.survivors", "was asked to unmask another list than it has signed")
         if self.pinned is not None:
             count = sum(
-                is_agreed(self.pinned, self.inner.occasion, client, self._agreed, signature)
+                is_signed_by(self.pinned, SURVIVORS, self.inner.occasion, client, self._agreed, signature)
                 for client, signature in signatures.items()
                 if client in self._survivors
             )

@@ -39,10 +39,11 @@ from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 from quorank.protocol import frames
 from quorank.protocol.keys import SIGNATURE, MemberKey
 from quorank.protocol.secure_identity import (
+    SURVIVORS,
     GuardedClient,
     Pinned,
     SignedKeys,
-    is_agreed,
+    is_signed_by,
     listed_bytes,
     pack_clients,
     unpack_clients,
@@ -180,7 +181,7 @@ class SecureRound:
     def _take(self, client: int, raw: bytes, identity: bytes = b"") -> None:
         server = self.server
         if self.phase == AGREEMENT:
-            signed = is_agreed(self.identities, server.occasion, client, self._listed, raw)
+            signed = is_signed_by(self.identities, SURVIVORS, server.occasion, client, self._listed, raw)
             sentence = f"client {client} did not sign the list of survivors; drop its signature"
             require(signed, "secure-sum.agreement", sentence)
             self._signatures[client] = raw
@@ -353,7 +354,7 @@ class SecureMember:
             signed = [SignedKeys.from_bytes(raw) for raw in rest[1:]]
             return [client.share(KeyList.from_bytes(first), signed).to_bytes()]
         if phase == MASKED:
-            return [client.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()]
+            return [client.inner.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()]
         if phase == AGREEMENT:
             return [client.agree(unpack_clients(first))]
         require(all(len(raw) == _SIGNED.size for raw in rest), "secure-sum.malformed", _MALFORMED)

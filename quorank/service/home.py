@@ -38,12 +38,11 @@ SERVER_CERTIFICATE, SERVER_KEY = "server.pem", "server.key"
 LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "ranker.json", "ledger.json"
 SECRET_BYTES = 32
 RENEW_DAYS = 30  # remaining days below which a certificate of the own authority is replaced
-HOLDERS = {
+HOLDERS = {  # modules by kind of service
     "coordinator": "quorank.service.holders.devices",
     "silo": "quorank.service.holders.group",
     "tuning": "quorank.service.holders.tuning",
 }
-"""Holder modules by kind of service."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +141,6 @@ class Home:
         require(there, code, f"there is no {sentence.format(path)}", f"{path}")
         home.settings  # noqa: B018  refused now if it is damaged
         return home
-
-    @property
-    def holder(self) -> str:
-        """Module of the holder process."""
-        return HOLDERS[self.settings.kind]
 
     @cached_property
     def settings(self) -> Settings:
@@ -259,13 +253,11 @@ class Home:
             self.__dict__["settings"] = settings
         self.renew()
 
-    def renew(self) -> bool:
-        """Replace a certificate of the own authority that expires soon; returns whether it did."""
+    def renew(self) -> None:
+        """Replace a certificate of the own authority that expires soon."""
         own = not self.settings.behind_proxy and not self.settings.certificate
-        if not own or self.days_left() >= RENEW_DAYS:
-            return False
-        self.issue(self.settings)
-        return True
+        if own and self.days_left() < RENEW_DAYS:
+            self.issue(self.settings)
 
     def days_left(self) -> float:
         """Return the remaining days of the service's certificate; 0 where it cannot be read."""

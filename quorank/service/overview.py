@@ -36,11 +36,10 @@ KEPT_SECONDS = 5.0  # seconds for which a judgement of the health is reused
 HOLDER_SECONDS = 60.0  # maximum age of the status of a living holder
 QUIET_SECONDS = 3600.0  # seconds without any member that are reported
 COPIED_SECONDS = 7 * 86400.0  # seconds for which copied identities are reported
-BEHIND_SECONDS = 600.0
-"""Seconds after which a restored service without answers of its returned members may be behind them."""
+BEHIND_SECONDS = 600.0  # seconds without an answer after which a restored service may be behind its members
 AWAITED = 50  # maximum number of awaited members that are looked up one by one
-LEAST_FREE_BYTES, LEAST_DAYS = 64 << 20, 30.0
-"""Free space below which the disk counts as full, and days of a certificate below which it is reported."""
+LEAST_FREE_BYTES = 64 << 20  # free space below which the disk counts as full
+LEAST_DAYS = 30.0  # remaining days of a certificate below which they are reported
 _KINDS: Mapping[str, Kind] = {"coordinator": "devices", "silo": "parties", "tuning": "tuning"}
 
 

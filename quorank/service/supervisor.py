@@ -25,17 +25,16 @@ from quorank.files.documents import read_json
 from quorank.kernels.process import raise_file_limit, terminate_all
 from quorank.protocol.certificates import fit_together
 from quorank.service.dashboard.event_log import EventLog
-from quorank.service.home import LOG, Home
+from quorank.service.home import HOLDERS, LOG, Home
 
 SUPERVISOR, WORKER = "quorank.service.supervisor", "quorank.service.intake.worker"
 STATE = "supervisor.json"
 BACKLOG = 4096
 LOOK_SECONDS = 0.2  # interval of the watch over children
-CERTIFICATE_SECONDS, RENEWAL_SECONDS = 2.0, 3600.0
-"""Intervals of checks for changed certificate files and for their end."""
+CERTIFICATE_SECONDS, RENEWAL_SECONDS = 2.0, 3600.0  # intervals of checks for changed certificates, and for their end
 READY_SECONDS, START_SECONDS = 30.0, 60.0  # time limits on the start of a worker and of a whole service
-FIRST_PAUSE, LONGEST_PAUSE, YOUNG = 0.2, 10.0, 30.0
-"""Seconds before a restart, at first and at most, and age below which a child died young."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # minimum and maximum seconds before a restart
+YOUNG = 30.0  # age in seconds below which a child died young
 
 
 @dataclass(eq=False)
@@ -100,7 +99,8 @@ class Supervisor:
         self.stopping, self._log = False, EventLog(sys.stderr)
         folder, names = str(home.path), [f"worker-{number}" for number in range(home.settings.workers)]
         self.workers = [ServiceProcess(name, [WORKER, folder], listener.fileno()) for name in names]
-        self.holder = ServiceProcess("holder", [home.holder, folder, *([] if stay else ["--exit-when-done"])])
+        words = [HOLDERS[home.settings.kind], folder]
+        self.holder = ServiceProcess("holder", words if stay else [*words, "--exit-when-done"])
         self._stamp, self._looked = self._certificate_stamp(), time.monotonic()
         self._renewed, self._written = self._looked, b""
 

@@ -6,11 +6,11 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
+from quorank.protocol.invitation import LOOPBACK
+
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class PageToken:

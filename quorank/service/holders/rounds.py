@@ -39,8 +39,7 @@ from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore
 
 BATCH = 2000  # maximum number of replies read at once
 FAST, SLOW = 0.03, 0.25  # minimum and maximum seconds between two looks at the store
-MEMBERS_SECONDS, EPOCH_SECONDS = 0.5, 5.0
-"""Minimum seconds between two reads of the member list, and between two checks of the epoch."""
+MEMBERS_SECONDS, EPOCH_SECONDS = 0.5, 5.0  # minimum seconds between two reads of the members, and checks of the epoch
 NOBODY = b"\xff\xff\xff\xff"  # empty cohort of a publication
 REQUESTS = 200.0  # target rate of polls of all members, per second
 LONGEST_NEXT = 600.0  # maximum polling interval, seconds

@@ -28,8 +28,7 @@ from quorank.tuning.coordinator import TuningState
 from quorank.tuning.field import FieldTuning, OpenVersion
 from quorank.tuning.models import Model, model_file_name, model_of, model_text
 
-TUNING, WEIGHTS, VERSIONS, STUDY = "tuning.json", "weights.json", "versions", "study.json"
-"""Files: settings, current weights, all versions, and the result of the study."""
+TUNING, WEIGHTS, VERSIONS, STUDY = "tuning.json", "weights.json", "versions", "study.json"  # files
 CHECKPOINT = "tuning"
 
 
@@ -206,18 +205,12 @@ class TuningService(Held[TuningHome]):
     # ------------------------------------------------------------ status
 
     def status(self, state: State | None = None) -> Status:
-        version, heuristic = self.version, self.tuning.coordinator.heuristic
+        version, heuristic = self.version, self.tuning.heuristic
         private, values = version.terms.private_means, heuristic.named(version.state.published)
         newest: Any = {"value": self.history[-1].quality, "round": self.history[-1].round} if self.history else {}
+        before = version.before or {}
         weights = tuple(
-            WeightStatus(
-                one.name,
-                float(values[one.name]),
-                one.shipped,
-                one.lower,
-                one.upper,
-                (version.before or {}).get(one.name),
-            )
+            WeightStatus(one.name, float(values[one.name]), one.shipped, one.lower, one.upper, before.get(one.name))
             for one in heuristic.weights
         )
         return self.base_status(

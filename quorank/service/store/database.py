@@ -60,8 +60,8 @@ def columns_of(table: str) -> dict[str, str]:
     return {name: {"{blob}": "bytea", "{serial}": "bigint"}.get(kind, kind.lower()) for name, kind in found}
 
 
+# types of all columns: columns of one name have one type
 TYPES = {name: kind for table in reversed(TABLES) for name, kind in columns_of(table).items()} | {"id": "bigint"}
-"""Types of all columns; columns of one name have one type."""
 
 
 def schema(blob: str, serial: str, compact: str) -> list[str]:
