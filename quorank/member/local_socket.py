@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from quorank.errors import BadInput, require
 from quorank.files.codec import Length
@@ -42,21 +42,14 @@ _MOST_PATH = 100  # bytes of a socket's name that every system takes
 Search = Callable[[Client], None]  # simulated user: searches with the device until an update can be made
 
 
-class _Call(TypedDict):
-    pass
-
-
 class _Rank(TypedDict):
     features: Annotated[list[Annotated[list[float], Length(100_000)]], Length(10_000)]
 
 
-class _Clicked(TypedDict):
+class _Record(TypedDict):
     list: Annotated[str, Length(40)]
     clicks: Annotated[Sequence[bool], Length(10_000)]
-
-
-class _Record(_Clicked, total=False):
-    query: Annotated[str, Length(10_000)] | None
+    query: NotRequired[Annotated[str, Length(10_000)] | None]
 
 
 class _Consent(TypedDict):
@@ -67,9 +60,8 @@ class _Sync(TypedDict, total=False):
     force: bool
 
 
-_CALLS: dict[str, Any] = {
-    "rank": _Rank, "record": _Record, "consent": _Consent, "sync": _Sync, "status": _Call, "log": _Call, "leave": _Call,
-}  # fmt: skip
+_CALLS: dict[str, Any] = {"rank": _Rank, "record": _Record, "consent": _Consent, "sync": _Sync}
+_CALLS |= dict.fromkeys(("status", "log", "leave"), dict[str, Any])
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
@@ -184,9 +176,8 @@ class LocalSocket:
     def _record(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         with self._mutex:
             shown = self._lists.pop(asked["list"], None)
-        sentence = "this list was recorded already, is too old, or was never shown"
-        require(shown is not None, "list.unknown", sentence)
-        assert shown is not None
+        if shown is None:
+            raise BadInput("list.unknown", "this list was recorded already, is too old, or was never shown")
         try:
             self.client.record(shown, asked["clicks"], asked.get("query"))
         except BadInput:
@@ -201,8 +192,7 @@ class LocalSocket:
         return {}
 
     def _sync(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        report = self.client.sync(force=asked.get("force", False))
-        return {"sync": report.table()}
+        return {"sync": self.client.sync(force=asked.get("force", False)).table()}
 
     def _status(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"status": self.client.status()}

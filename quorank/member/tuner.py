@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.errors import require
+from quorank.errors import require, require_range
 from quorank.federation.reply import decode_task
 from quorank.member.private_store import PrivateStore, StoredRelease
 from quorank.member.sync import SyncedMembership, SyncReport, send_reply
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.http_client import ServedTask, ServiceClient
 from quorank.protocol.invitation import Invitation
-from quorank.tuning.field import DeviceSums, MetricSums, TuningTask, TuningTerms, read_task, study_reply
+from quorank.tuning.field import DeviceSums, TuningTask, TuningTerms, read_task, study_reply
 
 if TYPE_CHECKING:
     from quorank.tuning.heuristics.heuristic import Heuristic
@@ -61,7 +61,8 @@ class Tuner(SyncedMembership[TuningTerms]):
         same = self.terms.heuristic == heuristic.declaration
         sentence = "the invitation is to tune another heuristic, or other bounds of this one, than the application has"
         require(same, "terms.other-heuristic", sentence, f"{self.folder}")
-        self.task = self._kept_task()
+        kept = store.fact(TASK)
+        self.task = None if kept is None else read_task(kept, self.terms.run, heuristic)
 
     @classmethod
     def open(
@@ -103,8 +104,8 @@ class Tuner(SyncedMembership[TuningTerms]):
             BadInput: `device.closed`.
         """
         self._check_open()
-        tuned = self.task is not None and self.terms.learns(self.key.public)
-        return self.heuristic.named(self.task.published if tuned and self.task is not None else self.heuristic.shipped)
+        task = self.task if self.terms.learns(self.key.public) else None
+        return self.heuristic.named(self.heuristic.shipped if task is None else task.published)
 
     def record(self, items: Any) -> None:
         """Learn from searches; without consent, in a control arm and before the first version this does nothing.
@@ -129,21 +130,23 @@ class Tuner(SyncedMembership[TuningTerms]):
             metrics: Values by name, such as `characters` typed and `rank` of the chosen item.
 
         Raises:
-            BadInput: `device.closed`.
+            BadInput: `study.no-metric` where a metric of the study is missing, `value.out-of-range` for a negative one,
+                `device.closed`.
         """
         self._check_open()
         study = self.terms.study
         if study is None or not self.store.consent:
             return
-        found = self._typed()
-        found.add(study.metrics, metrics)
-        self.store.set_note(TYPED, dict(found))
+        for name in study.metrics:
+            require(name in metrics, "study.no-metric", f"the study also asks for {name}", name)
+            require_range(name, metrics[name], least=0.0)
+        typed = self._typed()
+        for name in study.metrics:
+            count, total = typed.get(name, (0, 0.0))
+            typed[name] = (count + 1, total + float(metrics[name]))
+        self.store.set_note(TYPED, typed)
 
     # ------------------------------------------------------------ stored state
-
-    def _kept_task(self) -> TuningTask | None:
-        found = self.store.fact(TASK)
-        return None if found is None else read_task(found, self.terms.run, self.heuristic)
 
     def _sums(self, version: int) -> DeviceSums:
         kept: DeviceSums | None = self.store.note(SUMS, DeviceSums)
@@ -151,8 +154,10 @@ class Tuner(SyncedMembership[TuningTerms]):
             return DeviceSums.empty(version, len(self.heuristic.weights))
         return kept
 
-    def _typed(self) -> MetricSums:
-        return MetricSums(self.store.note(TYPED, dict[str, tuple[int, float]], {}))
+    def _typed(self) -> dict[str, tuple[int, float]]:
+        """Return the number and sum of the device's own measurements of each metric of the study."""
+        typed: dict[str, tuple[int, float]] = self.store.note(TYPED, dict[str, tuple[int, float]], {})
+        return typed
 
     # ------------------------------------------------------------ one exchange
 
@@ -219,9 +224,9 @@ class Tuner(SyncedMembership[TuningTerms]):
         private, typed = self.terms.private_means, self._typed()
         if self.store.fact(FIGURES) is not None:
             return None  # ε is spent
-        means = None if private is None else typed.means(private.study.metrics)
-        if private is None or means is None:
+        if private is None or any(name not in typed for name in private.study.metrics):
             return None
+        means = {name: total / count for name, (count, total) in typed.items()}
         answer = private.answer(means, self._entropy(SECRET_BYTES), self.terms.client)
         privacy = {"kind": "figure", "model": "local", "unit": "client", "epsilon": private.epsilon, "delta": 0.0}
         return study_reply(self.terms, task.version, answer), max(count for count, _ in typed.values()), privacy

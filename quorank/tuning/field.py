@@ -15,7 +15,7 @@ the devices' numbers, so the same replies give the same bits in any order of arr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from quorank.errors import BadInput, require, require_range
+from quorank.errors import BadInput, require
 from quorank.federation.reply import Reply, ReplyLimits, Task, decode_reply, decode_task, encode_reply, encode_task
 from quorank.files.codec import Range, decode, encode
 from quorank.files.documents import decode_document, read_json, read_toml
@@ -65,11 +65,6 @@ class FieldTuning(TuningSettings):
         sentence = "the study's metrics are collected by randomised response: give a [study] with an epsilon"
         require(self.answers == 0 or private, "study.no-epsilon", sentence, "answers")
         _ = self.loss_margin()
-
-    @property
-    def coordinator(self) -> TuningCoordinator:
-        """The coordinator of these settings."""
-        return TuningCoordinator(self.heuristic, self)
 
     @property
     def replies_needed(self) -> int:
@@ -233,25 +228,6 @@ class DeviceSums:
         return encode_reply(Reply(terms.run, self.version, terms.client, values, min(self.searches, MOST_SEARCHES)))
 
 
-class MetricSums(dict[str, tuple[int, float]]):
-    """Number and sum of a device's own measurements of each metric of a study."""
-
-    def add(self, metrics: Sequence[str], values: Mapping[str, float]) -> None:
-        """Add the metrics of one search; a missing or a negative one is rejected."""
-        for name in metrics:
-            require(name in values, "study.no-metric", f"the study also asks for {name}", name)
-            require_range(name, values[name], least=0.0)
-        for name in metrics:
-            count, total = self.get(name, (0, 0.0))
-            self[name] = (count + 1, total + float(values[name]))
-
-    def means(self, metrics: Sequence[str]) -> dict[str, float] | None:
-        """Return the mean of each metric; None if one was never measured."""
-        if any(name not in self for name in metrics):
-            return None
-        return {name: self[name][1] / self[name][0] for name in metrics}
-
-
 def study_reply(terms: TuningTerms, version: int, answer: tuple[int, ...]) -> bytes:
     """Return the reply of a device that is asked for the study's metrics."""
     steps = (*map(float, answer), 0.0, 0.0, 0.0)[:3]
@@ -285,8 +261,8 @@ class OpenVersion:
         self, tuning: FieldTuning, run: str, key_of: Callable[[int], bytes], model: Model | None = None
     ) -> None:
         self.tuning, self.run, self.terms, self._key_of = tuning, run, tuning.terms(run), key_of
-        coordinator = tuning.coordinator
-        self.state = coordinator.start() if model is None else coordinator.resume(model)
+        self.coordinator = TuningCoordinator(tuning.heuristic, tuning)
+        self.state = self.coordinator.start() if model is None else self.coordinator.resume(model)
         self.before: dict[str, float] | None = None  # the weights of the version before
         self.replies: dict[int, Reply] = {}  # by member
         self.refused: dict[str, int] = {}  # number of rejected replies, by code
@@ -347,7 +323,7 @@ class OpenVersion:
         else:
             learns = self.terms.study is None or self.terms.learns(self._key_of(member))
             require(learns, "reply.not-treated", "this device is in a control arm")
-            usable = self.tuning.coordinator.usable(updates_of(self.tuning, {member: reply})).all()
+            usable = self.coordinator.usable(updates_of(self.tuning, {member: reply})).all()
             require(usable, "reply.not-usable", "the update has values that no honest device sends")
 
     def forget(self, member: int) -> None:
@@ -366,10 +342,10 @@ class OpenVersion:
         """Return the next state and version if the replies close this one after these seconds; else None."""
         if not self.replies or len(self.replies) < self.tuning.replies_needed:
             return None
-        coordinator = self.tuning.coordinator
         if self._gathered is None:
-            self._gathered = coordinator.receive(self.state, updates_of(self.tuning, self.replies))
-        return coordinator.advance(self._gathered, 0.0) if coordinator.closes(self._gathered, seconds) else None
+            self._gathered = self.coordinator.receive(self.state, updates_of(self.tuning, self.replies))
+        closes = self.coordinator.closes(self._gathered, seconds)
+        return self.coordinator.advance(self._gathered, 0.0) if closes else None
 
     def begin(self, after: TuningState) -> bool:
         """Begin the version of a state; return whether it rolled the weights back to the reference."""

@@ -58,22 +58,15 @@ def list_losses(
                 out[s, k] += max(0.0, (scores[j, k] - scores[i, k]) * spread[k] + margin)
 
 
-@kernel
 def firsts(scores: Doubles, offsets: Integers, chosen: Integers) -> Doubles:
-    """Compute for each search 1/(items in first place) if the chosen one is among them, else 0."""
-    out = np.zeros(len(chosen))
-    for s in range(len(chosen)):
-        mine = scores[offsets[s] + chosen[s]]
-        better = 0
-        equal = 0
-        for j in range(offsets[s], offsets[s + 1]):
-            if scores[j] > mine:
-                better += 1
-            elif scores[j] == mine:
-                equal += 1
-        if better == 0:
-            out[s] = 1.0 / equal
-    return out
+    """Compute 1/(items in first place) if the chosen one is among them, else 0, for each search (…, searches).
+
+    scores: (…, items).
+    """
+    begins = offsets[:-1]
+    first = scores == np.repeat(np.maximum.reduceat(scores, begins, axis=-1), np.diff(offsets), axis=-1)
+    shared = np.add.reduceat(first, begins, axis=-1, dtype=np.int64)
+    return np.asarray(first[..., begins + chosen] / shared, dtype=np.float64)
 
 
 def losses(scores: Doubles, items: Any, margin: float, relative: bool = False) -> Doubles:
@@ -94,7 +87,7 @@ def mean_loss_and_accuracy(
         scores = heuristic.score(weights[None, :], block)
         check_scores(scores, 1, block)
         loss += float(losses(scores, block, margin, relative).sum())
-        right += float(firsts(np.ascontiguousarray(scores[0]), block.offsets, block.chosen).sum())
+        right += float(firsts(scores[0], block.offsets, block.chosen).sum())
     return loss / count_searches(items), right / count_searches(items)
 
 
@@ -104,8 +97,7 @@ def first_places(heuristic: Heuristic, weights: Doubles, items: Any) -> Doubles:
     for block in search_blocks(items, 16 * BLOCK):
         scores = heuristic.score(weights, block)
         check_scores(scores, len(weights), block)
-        each = [firsts(np.ascontiguousarray(row), block.offsets, block.chosen) for row in scores]
-        found.append(np.stack(each, axis=1))
+        found.append(np.ascontiguousarray(firsts(scores, block.offsets, block.chosen).T))
     return np.concatenate(found)
 
 

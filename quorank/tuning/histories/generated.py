@@ -132,15 +132,6 @@ def _limits(shares: tuple[float, ...]) -> Doubles:
 
 
 @kernel
-def which_share(u: float, limits: Doubles) -> int:
-    """Return the index of the share into which u of [0, 1) falls."""
-    i = 0
-    while u >= limits[i]:
-        i += 1
-    return i
-
-
-@kernel
 def visits_of(u: float, mean: float) -> int:
     """Draw ⌈Exp(mean)⌉ by inversion, at least 1."""
     return max(1, math.ceil(-mean * math.log(1.0 - u)))
@@ -170,8 +161,8 @@ def _fill(
             usual, usual_way = uniform_pair(key, x - offsets[q], low, high, _HABIT) if habit > 0.0 else (0.0, 0.0)
             for v in range(made.sampled[x]):
                 u, w = uniform_pair(key, block + 1 + v, low, high, 0)
-                made.recency[x, v] = which_share(_by_habit(u, usual, habit), buckets)
-                made.type[x, v] = which_share(_by_habit(w, usual_way, habit), types)
+                made.recency[x, v] = np.searchsorted(buckets, _by_habit(u, usual, habit), side="right")
+                made.type[x, v] = np.searchsorted(types, _by_habit(w, usual_way, habit), side="right")
 
 
 @kernel

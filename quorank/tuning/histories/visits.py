@@ -188,17 +188,10 @@ def _fill_visits(moments: Doubles, starts: Integers, time: Doubles, type_: Int8s
     pages = made.pages
     for i in range(len(pages)):
         begin, end = starts[pages[i]], starts[pages[i] + 1]
-        low, high = begin, end  # the first visit that is not before the moment
-        while low < high:
-            middle = (low + high) // 2
-            if time[middle] < moments[i]:
-                low = middle + 1
-            else:
-                high = middle
-        made.visits[i] = low - begin
-        made.sampled[i] = min(low - begin, LAST)
+        made.visits[i] = np.searchsorted(time[begin:end], moments[i])
+        made.sampled[i] = min(made.visits[i], LAST)
         for v in range(made.sampled[i]):
-            at = low - 1 - v
+            at = begin + made.visits[i] - 1 - v
             made.days[i, v] = (moments[i] - time[at]) / DAY
             made.type[i, v] = type_[at]
 
