@@ -157,11 +157,9 @@ class SearchAsker:
         require(owner in self._lengths, "silo-search.no-catalogue", said)
         named = SearchAnswer.from_bytes(raw, owner, asked.sent, self.terms).bundles[asked.place]
         numbers, lengths = self._lengths[owner]
-        places = np.searchsorted(numbers, named.numbers)
-        known = places < len(numbers)
-        known[known] = numbers[places[known]] == named.numbers[known]
         said = f"{owner} names a document that its catalogue does not; ask for a new catalogue"
-        require(known.all(), "silo-search.unknown-document", said)
+        require(np.isin(named.numbers, numbers).all(), "silo-search.unknown-document", said)
+        places = np.searchsorted(numbers, named.numbers)
         body = self.statistics(asked.terms)[0]
         mean = max(body.mean_length, 1.0)
         collide = min((body.distinct_total or 0.0) / max(body.documents, 1.0) / self.terms.columns, 0.5)

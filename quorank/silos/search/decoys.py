@@ -64,34 +64,25 @@ class CoherentDecoys:
         parts = [index.terms[index.offsets[each] : index.offsets[each + 1]] for each in dict.fromkeys(documents)]
         return np.unique(np.concatenate([index.terms[:0], *parts]))
 
-    def _holding_most(self, terms: Int32s) -> list[int]:
-        """Return the documents that hold most of some terms."""
-        covered = np.zeros(self.index.n_documents)
-        for term in terms.tolist():
-            covered[self.index.postings(term)[0]] += 1.0
-        return [int(each) for each in np.argsort(-covered, kind="stable")[:NEIGHBOURS]]
-
     def reworded(self, terms: Bundle, frequency: Doubles, earlier: Bundle, decoys: Sequence[Bundle]) -> list[Bundle]:
         """Return the decoys of an earlier query, reworded as the query is: a term that it keeps keeps its words in them.
 
         A new term has a new word of like frequency in each, from documents that hold most of the words that stay.
         """
         levels, stay = _level(frequency), {term: at for at, term in enumerate(earlier)}
-        used = {*terms, *(word for decoy in decoys for word in decoy)}
+        used, every = {*terms, *(word for decoy in decoys for word in decoy)}, np.arange(len(self.index.vocabulary))
         found: list[Bundle] = []
         for decoy in decoys:
-            held = np.array(
-                [self.index.ids[decoy[stay[t]]] for t in terms if t in stay and decoy[stay[t]] in self.index.ids]
-            )
-            near = self._terms_of(*self._holding_most(held.astype(np.int32)))
-            pools = (near, np.arange(len(self.index.vocabulary)))
+            covered = np.zeros(self.index.n_documents)
+            for kept in self.index.term_ids([decoy[stay[term]] for term in terms if term in stay]).tolist():
+                covered[self.index.postings(kept)[0]] += 1.0
+            near = self._terms_of(*np.argsort(-covered, kind="stable")[:NEIGHBOURS].tolist())
             bundle = []
             for term, level in zip(terms, levels, strict=True):
                 if term in stay:
                     bundle.append(decoy[stay[term]])
                     continue
-                options = [self._nearest(pool, level, used) for pool in pools]
-                word = next((word for word in options if word is not None), None)
+                word = self._nearest(near, level, used) or self._nearest(every, level, used)
                 if word is None:
                     return found
                 used.add(word)
@@ -128,7 +119,8 @@ class CoherentDecoys:
             for document in documents:
                 matched = self._matched(self._terms_of(document), wanted, taken)
                 if matched is not None:
-                    options.append((self._distance(matched, document, target), document, matched))
+                    coherence = self._coherence(matched, self._level[matched], document)
+                    options.append((float(np.abs(coherence - target) @ WEIGHTS), document, matched))
                 if len(options) == CANDIDATES:
                     break
             if not options:  # a query longer than any document is hidden among terms of several
@@ -176,9 +168,6 @@ class CoherentDecoys:
         together = np.log(((held * (held - 1.0)).sum() / 2.0 + 0.1) / (chance + 0.1))
         several = np.log1p(np.count_nonzero(held >= 2))
         return np.array([best[0], best[:3].mean(), best.mean(), together, several])
-
-    def _distance(self, terms: Int32s, document: int, target: Doubles) -> float:
-        return float(np.abs(self._coherence(terms, self._level[terms], document) - target) @ WEIGHTS)
 
     def _matched(self, own: Int32s, levels: Doubles, taken: set[int]) -> Int32s | None:
         """Return one of some terms for each level, rarest first: the nearest one that is free; None if they are too few."""

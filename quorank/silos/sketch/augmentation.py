@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -33,21 +33,14 @@ HIGHLY = 0.1  # share of the found documents, from the top, that is labelled 2; 
 BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
 
 
-@dataclass(frozen=True, eq=False)
-class TopDocuments:
-    """Reverse top-K of one term in one field: documents of the owner with their estimated counts."""
-
-    documents: Integers = field(repr=False)
-    counts: Doubles = field(repr=False)  # estimated, above 0
-
-
 class Answers(Protocol):
     """Source of reverse top-K answers: exact counts, or a session of questions.
 
-    `answer` is one owner's answer to one asker about a term; `lengths` are those of all documents of the owner.
+    `answer` is one owner's answer to one asker about a term in one field: documents of the owner, and their counts, above
+    0 and perhaps estimated; `lengths` are those of all documents of the owner.
     """
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments: ...
+    def answer(self, asker: int, owner: int, field: str, term: str) -> tuple[Integers, Doubles]: ...
 
     def lengths(self, owner: int, field: str) -> Integers: ...
 
@@ -59,11 +52,11 @@ class ExactAnswers:
     parties: Sequence[Holding]
     k: int = 150  # K
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
-        """Return the K documents with the largest counts."""
+    def answer(self, asker: int, owner: int, field: str, term: str) -> tuple[Integers, Doubles]:
+        """Return the K documents with the largest counts, and the counts."""
         index = getattr(self.parties[owner].documents, field)
         documents, counts = index.top(int(index.term_ids([term])[0]), self.k)
-        return TopDocuments(documents.astype(np.int64), counts.astype(np.float64))
+        return documents.astype(np.int64), counts.astype(np.float64)
 
     def lengths(self, owner: int, field: str) -> Integers:
         """Return the (documents,) true lengths."""
@@ -86,12 +79,12 @@ class Candidates(NamedTuple):
 
 def find_candidates(answers: Answers, asker: int, owner: int, terms: Sequence[str]) -> Candidates:
     """Combine the answers of one owner about all terms of a query."""
-    given = {f: [answers.answer(asker, owner, f, term) for term in terms] for f in FIELDS}
-    documents = np.unique(np.concatenate([answer.documents for of_field in given.values() for answer in of_field]))
+    given = [[answers.answer(asker, owner, name, term) for term in terms] for name in FIELDS]
+    documents = np.unique(np.concatenate([named for of_field in given for named, _ in of_field]))
     counts = np.zeros((len(FIELDS), len(documents), len(terms)))
-    for of_field, out in zip(given.values(), counts, strict=True):
-        for t, answer in enumerate(of_field):
-            out[np.searchsorted(documents, answer.documents), t] = answer.counts
+    for of_field, out in zip(given, counts, strict=True):
+        for t, (named, values) in enumerate(of_field):
+            out[np.searchsorted(documents, named), t] = values
     return Candidates(documents, *counts)
 
 
@@ -165,14 +158,9 @@ class Augment:
         if len(others) > self.negatives:
             others = others[np.linspace(0, len(others) - 1, self.negatives).round().astype(np.int64)]
         kept = found.selected(best, others)
-        labels = np.repeat(np.array([2, 1, 0], dtype=np.int8), _parts(len(best), len(others)))
+        highly = math.ceil(HIGHLY * len(best))
+        labels = np.repeat(np.array([2, 1, 0], dtype=np.int8), (highly, len(best) - highly, len(others)))
         order = np.argsort(kept.documents, kind="stable")
         ids = [str(d) for d in kept.documents[order]]
         values = cross_features(kept, lengths, known, features)
         return QueryRows(f"{party.name}:{party.query_ids[query]}@{owner}", ids, values[order], labels[order])
-
-
-def _parts(found: int, others: int) -> tuple[int, int, int]:
-    """Return the numbers of documents that are labelled 2, 1 and 0."""
-    highly = math.ceil(HIGHLY * found)
-    return highly, found - highly, others

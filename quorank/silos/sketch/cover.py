@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import require
-from quorank.kernels.arrays import Doubles, Int32s, Integers
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import index_of
@@ -60,15 +60,7 @@ def _draw(weights: Doubles, number: int, seed: int, group: int) -> Integers:
     return order[: min(number, int((weights > 0).sum()))]
 
 
-def exact_counts(index: Index, term: int) -> Int32s:
-    """Return the (documents,) occurrences of a term."""
-    out = np.zeros(index.n_documents, dtype=np.int32)
-    documents, counts = index.postings(term)
-    out[documents] = counts
-    return out
-
-
-def term_cover(counts: Int32s, returned: npt.ArrayLike, k: int) -> float:
+def term_cover(counts: Doubles, returned: npt.ArrayLike, k: int) -> float:
     """Compute the cover of one term from its (documents,) true counts and the at most k documents that were returned."""
     most = min(k, int((counts > 0).sum()))
     require(most > 0, "cover.no-document", "no document holds this term, so there is nothing to cover")
@@ -79,8 +71,12 @@ def term_cover(counts: Int32s, returned: npt.ArrayLike, k: int) -> float:
 
 def mean_cover(top: Top, index: Index, groups: Mapping[str, Integers], k: int) -> dict[str, float]:
     """Compute the mean cover of each group of terms, and of all of them."""
+    every = np.arange(index.n_documents)
     covers = {
-        name: [term_cover(exact_counts(index, t), top(index.vocabulary[t], k)[0], k) for t in terms.tolist()]
+        name: [
+            term_cover(counts, top(index.vocabulary[term], k)[0], k)
+            for term, counts in zip(terms.tolist(), index.counts_of(every, terms.astype(np.int32)).T, strict=True)
+        ]
         for name, terms in groups.items()
     }
     means = {name: float(np.mean(of)) for name, of in covers.items()}

@@ -52,14 +52,14 @@ class Instances:
         data = to_ranking_data(rows)
         return cls(data, np.ones(data.n_rows))
 
-    def select(self, queries: Integers) -> Instances:
-        """Return some of the lists."""
-        return Instances(self.data.select_lists(queries), self.weights[rows_of_lists(self.data.offsets, queries)[0]])
-
     def split(self, fold: int, folds: int) -> tuple[Instances, Instances]:
         """Return the lists outside a fold, which train, and those of the fold, which validate."""
         held = np.arange(self.data.n_queries) % folds == fold
-        return self.select(np.flatnonzero(~held)), self.select(np.flatnonzero(held))
+        train, validate = (
+            Instances(self.data.select_lists(lists), self.weights[rows_of_lists(self.data.offsets, lists)[0]])
+            for lists in (np.flatnonzero(~held), np.flatnonzero(held))
+        )
+        return train, validate
 
     def with_augmented(self, found: Instances, weight: float | None) -> Instances:
         """Join own and augmented instances; all augmented ones together weigh `weight` times all own ones.
@@ -73,12 +73,10 @@ class Instances:
         return Instances(join_parts([self.data, found.data]), together)
 
 
-def list_rows(
-    party: Holding, query: int, grades: Grades, seed: int, number: int, depth: int = DEPTH, drawn: int = RANDOM
-) -> Integers:
+def list_rows(party: Holding, query: int, grades: Grades, seed: int, number: int, depth: int = DEPTH) -> Integers:
     """Return the documents of a query's list in ascending order, which reveals no label."""
     relevant = np.array([row for row, grade in grades.items() if grade > 0], dtype=np.int64)
-    draws = uniforms(seed, Purpose.INSTANCES, drawn, round_=FILL, client=number, interaction=query)
+    draws = uniforms(seed, Purpose.INSTANCES, RANDOM, round_=FILL, client=number, interaction=query)
     best, random = party.documents.best(party.queries[query], depth), (draws * party.n_documents).astype(np.int64)
     return np.unique(np.concatenate((relevant, best, random)))
 
@@ -119,22 +117,11 @@ def noisy_labels(labels: Int8s, noise: float, seed: int, number: int, query: int
 # ---------------------------------------------------------------- labels
 
 
-def grades_of(parties: Sequence[Holding], labels: LabelSource) -> list[list[Grades]]:
-    """Return [party][query] → own document → grade."""
-    return [list(party.grades) for party in parties] if labels == "judged" else reference_grades(parties)
-
-
-def reference_cuts(documents: int) -> tuple[int, int]:
-    """Return the numbers of highly relevant, and of relevant or better documents, in a collection of this size."""
-    relevant = min(100, max(20, documents // 100))
-    return relevant // 10, relevant
-
-
 def reference_grades(parties: Sequence[Holding], mu: float = MU) -> list[list[Grades]]:
-    """Grade by rank: 2 for the first documents of the reference retrieval, 1 for the next, 0 for all others."""
-    highly, relevant = reference_cuts(sum(party.n_documents for party in parties))
-    owner = np.repeat(np.arange(len(parties)), [party.n_documents for party in parties])
-    row = np.concatenate([np.arange(party.n_documents) for party in parties])
+    """Return [party][query] → own document → grade: 2 for the first of the reference retrieval, 1 for the next."""
+    sizes = [party.n_documents for party in parties]
+    relevant = min(100, max(20, sum(sizes) // 100))
+    owner, row = np.repeat(np.arange(len(parties)), sizes), np.concatenate([np.arange(size) for size in sizes])
     found: list[list[Grades]] = []
     for p, party in enumerate(parties):
         found.append([])
@@ -142,7 +129,7 @@ def reference_grades(parties: Sequence[Holding], mu: float = MU) -> list[list[Gr
             scores = reference_scores(parties, terms, mu)
             matching = np.flatnonzero(np.isfinite(scores))
             best = matching[np.argsort(-scores[matching], kind="stable")[:relevant]]
-            found[p].append({int(row[d]): 1 + (rank < highly) for rank, d in enumerate(best) if owner[d] == p})
+            found[p].append({int(row[d]): 1 + (rank < relevant // 10) for rank, d in enumerate(best) if owner[d] == p})
     return found
 
 

@@ -22,7 +22,7 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.metrics.evaluator import Evaluator
 from quorank.silos.holdings import Holding
 from quorank.silos.sketch.augmentation import Answers, Augment, ExactAnswers
-from quorank.silos.sketch.instances import HIGHEST, Instances, LabelSource, grades_of, own_rows
+from quorank.silos.sketch.instances import HIGHEST, Instances, LabelSource, own_rows, reference_grades
 from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
 from quorank.silos.training.comparison import ComparisonOutcome, check_same_text, judge_rankers
 from quorank.silos.training.lists import LINEAR, OwnSearch, PartySearch, SearchedLists, Statistics
@@ -126,7 +126,10 @@ def prepare_parties(
 ) -> PreparedParties:
     """Divide every party's queries, and make its own instances and its test lists."""
     check_same_text(parties)
-    grades, known = grades_of(parties, setting.labels), statistics or exact_statistics(parties)
+    known = statistics or exact_statistics(parties)
+    grades = (
+        reference_grades(parties) if setting.labels == "reference-rank" else [list(each.grades) for each in parties]
+    )
     splits = [divide_queries(setting.labelled, setting.test_share, graded, seed, p) for p, graded in enumerate(grades)]
     own: list[Instances] = []
     tests: list[SearchedLists] = []

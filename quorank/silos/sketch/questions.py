@@ -32,12 +32,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from quorank.errors import require, require_choice, require_range
-from quorank.kernels.arrays import Int8s, Int32s, Integers
+from quorank.kernels.arrays import Doubles, Int8s, Int32s, Integers
 from quorank.silos.count_sketch import MOST_OCCURRENCES, Hashing, seeded_secret
 from quorank.silos.discrete_laplace import AddressedStream, SystemStream, draw_noise, occurrence_statement, scale_for
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.search.attack import AttackOutcome, compare_pairs
-from quorank.silos.sketch.augmentation import TopDocuments
 from quorank.silos.sketch.reverse_top_k import Cells, ReverseTopK, Shape, rank
 
 STRATUM = 64  # blocks whose terms are shuffled together; they are adjacent in the vocabulary
@@ -200,21 +199,21 @@ class QuestionSession:
         self.asked: Counter[tuple[int, int]] = Counter()  # (asker, owner) → vectors
         self._sketches: dict[tuple[int, str], ReverseTopK] = {}
         self._lengths: dict[tuple[int, str], Integers] = {}
-        self._answers: dict[tuple[int, int, str, str], TopDocuments] = {}
+        self._answers: dict[tuple[int, int, str, str], tuple[Integers, Doubles]] = {}
         self._obfuscations = [
             _obfuscation(holding, protocol, seeded_secret(seed, f"obfuscation party-{number}"))
             for number, holding in enumerate(holdings)
         ]
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> TopDocuments:
-        """Return one owner's answer about a term, ranked by algorithm 5: documents with a count estimated above 0."""
+    def answer(self, asker: int, owner: int, field: str, term: str) -> tuple[Integers, Doubles]:
+        """Return one owner's answer about a term, ranked by algorithm 5: documents, and their estimated counts above 0."""
         asked = asker, owner, field, term
         if asked not in self._answers:
             hidden, cells = self.ask(*asked)
             shape = self.protocol.shape_of(field)
             documents, estimates = rank(cells, hidden.signs, hidden.rows, self.protocol.k, shape)
             real = estimates > 0.0
-            self._answers[asked] = TopDocuments(documents[real].astype(np.int64), estimates[real])
+            self._answers[asked] = documents[real].astype(np.int64), estimates[real]
         return self._answers[asked]
 
     def ask(self, asker: int, owner: int, field: str, term: str) -> tuple[HiddenTerm, Cells]:

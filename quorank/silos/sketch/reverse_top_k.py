@@ -40,8 +40,7 @@ from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.silos.count_sketch import MOST_OCCURRENCES, Hashing, sketch_rows
 from quorank.text import Index
 
-Perturb = Callable[[int, Int32s], Int32s]
-"""Function of a document's number and (z, w) sketch that returns the sketch to store."""
+Perturb = Callable[[int, Int32s], Int32s]  # from a document's number and (z, w) sketch to the sketch to store
 _MASK = (1 << 31) - 1
 _OFFSET = MOST_OCCURRENCES + 1
 
@@ -201,7 +200,9 @@ def rank(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape:
     present = np.isfinite(values)
     held = present.sum(axis=1)
     if shape.reading == "literal":
-        worth = _present_median(values, held, smallest=is_minimum)
+        ordered, each = np.sort(values, axis=1), np.arange(len(values))
+        median = (ordered[each, (held - 1) // 2] + ordered[each, held // 2]) / 2.0
+        worth = ordered[:, 0] if is_minimum else median
         candidates = np.flatnonzero(held >= shape.beta * len(real))
     else:
         said = np.sort(np.where(present, values, cells.floors[real] / 2.0), axis=1)
@@ -213,10 +214,3 @@ def rank(cells: Cells, signs: npt.ArrayLike, rows: npt.ArrayLike, k: int, shape:
         keys[1:1] = [np.abs(np.where(present, values, 0.0)).sum(axis=1), -held]
     chosen = candidates[np.lexsort([key[candidates] for key in keys])[:k]]
     return documents[chosen], worth[chosen]
-
-
-def _present_median(values: Doubles, held: Integers, *, smallest: bool) -> Doubles:
-    """Return the median, or minimum, of the values of each document that are finite."""
-    ordered, each = np.sort(values, axis=1), np.arange(len(values))
-    middle = (ordered[each, (held - 1) // 2] + ordered[each, held // 2]) / 2.0
-    return ordered[:, 0] if smallest else middle

@@ -84,13 +84,10 @@ def compare_with_search(parties: Sequence[Holding], setting: SiloSetting, seed: 
     alone = [training.train([own], w0) for own in labelled]
     chosen, jointly = training.train(labelled, w0)
     rankers = {"bm25": [np.zeros(len(w0))], "w0": [w0], "alone": [theta for _, theta in alone], "ours": [jointly]}
-    weights = {"alone": [_finite(value) for value, _ in alone], "ours": [_finite(chosen)]}
+    found = {"alone": [value for value, _ in alone], "ours": [chosen]}
+    weights = {method: [None if value == NONE else value for value in values] for method, values in found.items()}
     kinds, counts = dict.fromkeys(("alone", "ours"), setting.training.ranker_part), [own.n_lists for own in labelled]
     return judge_rankers(parties, rankers, tests, kinds, weights, {"lists": counts})
-
-
-def _finite(chosen: float) -> float | None:
-    return None if chosen == NONE else chosen
 
 
 def joint_ranker(parties: Sequence[Holding], setting: SiloSetting, seed: int) -> Doubles:
@@ -145,12 +142,11 @@ class RepeatedComparison:
         """Compared methods; the last one is trained by all parties together."""
         return tuple(self.outcomes[0].table)
 
-    def against(self, measure: str = "ndcg@10", others: Sequence[str] = ()) -> dict[str, Difference]:
-        """Test the last method minus each other one (or some), paired by seed, p corrected over them."""
+    def against(self, others: Sequence[str] = ()) -> dict[str, Difference]:
+        """Test nDCG@10 of the last method minus each other one (or some), paired by seed, p corrected over them."""
         *everything, last = self.methods
         others = others or everything
-        ours = self.values(last, measure)
-        tests = corrected([paired_t(ours, self.values(other, measure)) for other in others])
+        tests = corrected([paired_t(self.values(last), self.values(other)) for other in others])
         return dict(zip(others, tests, strict=True))
 
     def party_means(self, method: str, party: int) -> Figures:

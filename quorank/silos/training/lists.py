@@ -76,13 +76,9 @@ class PartySearch:
     """
 
     def __init__(
-        self,
-        party: Holding,
-        searched: OwnSearch,
-        features: Features | None = None,
-        statistics: Statistics | None = None,
+        self, party: Holding, searched: OwnSearch, features: Features, statistics: Statistics | None = None
     ) -> None:
-        self.party, self.searched, self.features, self._statistics = party, searched, features or Features(), statistics
+        self.party, self.searched, self.features, self._statistics = party, searched, features, statistics
         said = f"{party.name} has no embeddings; give word vectors or an encoder, as the group has agreed"
         lacks = "embedding" in searched.evidence and party.embedded is None
         require(not lacks, "evidence.missing", said)
@@ -120,16 +116,13 @@ class PartySearch:
         rows = [self.rows(query, grades[query]) for query in queries]
         judged = [np.array(sorted(grades[query].values(), reverse=True), dtype=np.int64) for query in queries]
         width = len(self.searched.feature_names)
-        return SearchedLists(to_ranking_data(rows, width), *_ideals(judged, self.searched.depth))
+        return SearchedLists(to_ranking_data(rows, width), _ideal(judged, TOP), _ideal(judged))
 
 
-def _ideals(judged: Sequence[Integers], depth: int) -> tuple[Doubles, Doubles]:
-    """Compute (lists,) DCG@10 and DCG of the best order of all judged documents, found or not."""
-    longest = max((len(grades) for grades in judged), default=1)
-    weights = discounts(max(longest, depth, TOP))
-    gains = [2.0 ** np.maximum(grades, 0) - 1.0 for grades in judged]
-    top = [float(gain[:TOP] @ weights[: min(TOP, len(gain))]) for gain in gains]
-    return np.array(top), np.array([float(gain @ weights[: len(gain)]) for gain in gains])
+def _ideal(judged: Sequence[Integers], k: int | None = None) -> Doubles:
+    """Compute (lists,) DCG@k of the best order of all judged documents, found or not."""
+    gains = [2.0 ** np.maximum(grades[:k], 0) - 1.0 for grades in judged]
+    return np.array([float(gain @ discounts(len(gain))) for gain in gains])
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from quorank.errors import BadInput
+from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Uint64s
 from quorank.rankers import Linear, Ranker
 from quorank.silos.training.lists import SearchedLists
@@ -109,5 +109,4 @@ class SumTraining(ABC):
 
 def check_agreed(condition: object) -> None:
     """Refuse a request that the terms do not allow."""
-    if not condition:
-        raise BadInput("silo-message.not-agreed", "the coordinator requests a sum that was not agreed")
+    require(condition, "silo-message.not-agreed", "the coordinator requests a sum that was not agreed")
