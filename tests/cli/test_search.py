@@ -6,16 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import invoke
+from refusals import refused
 
 from quorank.cli.search import app
-from quorank.errors import BadInput
 
 
 def quorank(home: Path, *words: str) -> str:
-    found = CliRunner().invoke(app, ["--home", str(home), *words], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    return invoke(app, "--home", home, *words).stdout
 
 
 @pytest.fixture
@@ -77,6 +75,5 @@ def test_documents_queries_and_everything_are_forgotten(home: Path, tmp_path: Pa
     ],
 )
 def test_bad_input_is_refused(tmp_path: Path, words: tuple[str, ...], code: str) -> None:
-    with pytest.raises(BadInput) as refusal:
+    with refused(code):
         quorank(tmp_path / "home", *words)
-    assert refusal.value.code == code

@@ -1,4 +1,4 @@
-"""Data that a program gives: rows in any order become lists, a digest names them, an assignment divides them."""
+"""Data that a program gives: rows in any order become lists, what does not fit is refused with its place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from refusals import refused
 
 from quorank.data import Collection, DataSource, RankingData, load
@@ -109,3 +111,72 @@ def test_assignments_that_are_refused(tiny_collection: Collection) -> None:
     ):
         with refused(code):
             Assigned(clients).split(tiny_collection, 3, 1, 1)
+
+
+X, Y, OFFSETS = np.arange(8.0).reshape(4, 2), [0, 1, 2, 4], [0, 1, 4]
+
+
+def test_what_fits_is_taken_as_it_is() -> None:
+    for labels in (Y, np.array(Y, dtype=np.float32), np.array(Y, dtype=np.uint8), [False, True, False, True]):
+        data = RankingData.from_arrays(X, labels, OFFSETS)
+        assert data.labels.tolist() == [int(label) for label in labels]
+        assert (data.n_queries, data.features.tolist()) == (2, X.tolist())
+    assert RankingData.from_arrays(X, [0, 1, 2, 127], [0.0, 4.0]).max_label == 127
+    assert RankingData.from_arrays(X, Y, [0, 0, 4]).longest == 4  # a query without documents
+    assert RankingData.from_arrays(np.zeros((0, 3)), [], [0]).n_queries == 0
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "offsets", "code", "where"),
+    [
+        (X, [0, 0.5, 1, 2], OFFSETS, "ranking-data.label-fractional", "labels row 1"),
+        (X, [0, 1, -1, -2], OFFSETS, "ranking-data.label-negative", "labels row 2"),
+        (X, [0, 1, 1, 300], OFFSETS, "ranking-data.label-too-high", "labels row 3"),  # 44 as a byte
+        (X, [0, np.nan, 1, 2], OFFSETS, "ranking-data.not-finite", "labels row 1"),
+        (X, ["0", "1", "1", "2"], OFFSETS, "ranking-data.not-numbers", "labels"),
+        (X, [0, 1, 1], OFFSETS, "ranking-data.length", "labels"),
+        (X, [[0], [1], [1], [2]], OFFSETS, "ranking-data.shape", "labels"),
+        (X, Y, [0, 3, 1, 4], "ranking-data.offsets", "offsets"),
+        (X, Y, [0, 3], "ranking-data.offsets", "offsets"),
+        (X, Y, [1, 4], "ranking-data.offsets", "offsets"),
+        (X, Y, [0, 1.5, 4], "ranking-data.offsets", "offsets"),
+        (X, Y, [], "ranking-data.offsets", "offsets"),
+        (np.where(X == 5.0, np.nan, X), Y, OFFSETS, "ranking-data.not-finite", "features row 2"),
+        (np.where(X == 2.0, 1e39, X), Y, OFFSETS, "ranking-data.not-finite", "features row 1"),  # infinite as float32
+        (X.ravel(), Y, OFFSETS, "ranking-data.shape", "features"),
+        ([[1.0], [1.0, 2.0]], [0, 1], [0, 2], "ranking-data.shape", "features"),
+        (X + 1j, Y, OFFSETS, "ranking-data.not-numbers", "features"),
+    ],
+)
+def test_what_does_not_fit_is_refused(features, labels, offsets, code, where) -> None:
+    with refused(code, where):
+        RankingData.from_arrays(features, labels, offsets)
+
+
+def test_names_must_be_as_many_as_what_they_name() -> None:
+    with refused("ranking-data.length", "query_ids"):
+        RankingData.from_arrays(X, Y, OFFSETS, ["a"])
+    with refused("ranking-data.length", "document_ids"):
+        RankingData.from_arrays(X, Y, OFFSETS, document_ids=["a"])
+
+
+NUMBER = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays.arrays(np.float32, (7, 5), elements=NUMBER), st.sampled_from([[0, 7], [0, 1, 7], [0, 3, 3, 7]]))
+def test_each_query_and_feature_is_brought_to_0_1(features, offsets):
+    data = RankingData.from_arrays(features, np.zeros(7), offsets)
+    before = data.padded.copy()
+    found = normalize_queries(data).features
+    assert np.array_equal(before, data.padded)
+    for first, last in pairwise(offsets):
+        block = features[first:last].astype(np.float64)
+        if first == last:
+            continue
+        low, high = block.min(axis=0), block.max(axis=0)
+        spread = np.where(high > low, high - low, 1)
+        expected = np.where(high > low, (block - low) / spread, 0).astype(np.float32)
+        assert np.array_equal(found[first:last], expected)
+    normal = normalize_queries(data)
+    assert not normal.padded[:, 5:].any() and np.array_equal(normalize_queries(normal).padded, normal.padded)

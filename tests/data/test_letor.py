@@ -1,13 +1,19 @@
-"""The reader against a slow one that does what the documentation says and nothing else."""
+"""The reader against a slow one that does what the documentation says, a grammar, and Python's `float`."""
+
+from __future__ import annotations
 
 import gzip
+import random
+import re
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from quorank.data import read_letor
 from quorank.data.letor import reader as letor
@@ -215,3 +221,128 @@ def test_ids_without_an_object_for_each(tmp_path):
     assert sum(1 for _ in data.document_ids) == len(data.document_ids) == 10_000
     with pytest.raises(IndexError):
         data.document_ids[10_000]
+
+
+LABEL = re.compile(r"\+?(\d+)(\.0*)?")
+FEATURE = re.compile(r"(\d{1,9}):([+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[nN][aA][nN]))")
+
+
+def is_row(line: str) -> bool | None:
+    """True for a good row, False for a malformed line, None for a line without data."""
+    words = line.partition("#")[0].split()
+    if not words:
+        return None
+    label = LABEL.fullmatch(words[0])
+    if not label or int(label[1]) > 127 or len(words) < 2 or not re.fullmatch("qid:.+", words[1]):
+        return False
+    features = [FEATURE.fullmatch(word) for word in words[2:]]
+    if not all(features):
+        return False
+    indices = [int(feature[1]) for feature in features]
+    finite = all(abs(float(feature[2])) < float("inf") or "n" in feature[2].lower() for feature in features)
+    return finite and len(set(indices)) == len(indices) and all(1 <= index <= 65_535 for index in indices)
+
+
+@st.composite
+def nearly_rows(draw):
+    values = st.sampled_from(["1", "0.5", "-2e3", "nan", "1.25e-7", "12345678901234567890", ".5"])
+    indices = draw(st.lists(st.integers(1, 12), unique=True, max_size=4))
+    line = " ".join(["1 qid:a", *(f"{index}:{draw(values)}" for index in indices)])
+    line += draw(st.sampled_from(["", " #docid = z", "# docid=q", " # x"]))
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(line)))
+        cut = draw(st.integers(0, 1))
+        line = line[:place] + draw(st.sampled_from(["", *"0123456789.:eE+-# qid\tnax"])) + line[place + cut :]
+    return line
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(nearly_rows(), min_size=1, max_size=4))
+def test_the_reader_and_the_grammar_agree(lines):
+    path = Path(tempfile.mkdtemp()) / "x.txt"
+    path.write_text("\n".join(["0 qid:first 1:1", *lines, ""]))
+    malformed = [number for number, line in enumerate(lines, 2) if is_row(line) is False]
+    try:
+        data = read_letor(path)
+    except BadInput as refusal:
+        assert malformed, refusal
+        assert f"x.txt:{malformed[0]}: found" in str(refusal)
+        more = re.search(r"also malformed: (.*)$", str(refusal))
+        assert ([int(n) for n in more[1].split(", ")] if more else []) == malformed[1:]
+    else:
+        assert not malformed
+        assert data.n_rows == 1 + sum(is_row(line) is True for line in lines)
+
+
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def python_float(text: str) -> np.float32:
+    """What is documented: float(text), the largest float32 for what is beyond it."""
+    assert NUMBER.fullmatch(text)
+    return np.float32(max(min(float(text), LARGEST), -LARGEST))
+
+
+def read_numbers(tmp_path: Path, texts: list[str]) -> np.ndarray:
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"0 qid:1 1:{text}\n" for text in texts))
+    return read_letor(path).features[:, 0]
+
+
+def check_numbers(tmp_path: Path, texts: list[str]) -> None:
+    found = read_numbers(tmp_path, texts)
+    wanted = np.array([python_float(text) for text in texts], np.float32)
+    wrong = np.flatnonzero(found.view(np.int32) != wanted.view(np.int32))
+    assert [(texts[i], found[i], wanted[i]) for i in wrong[:5]] == []
+
+
+def test_zero_is_zero_whatever_its_exponent(tmp_path: Path) -> None:
+    mantissas = ["0", "-0", "+0", "0.0", ".0", "0.", "000", "-0.000000000000000000000000"]
+    exponents = ["E+39", "e308", "e309", "e99999", "e-40", "e-99999", "e0", "e00000000040"]
+    check_numbers(tmp_path, [mantissa + exponent for mantissa in mantissas for exponent in exponents])
+
+
+def test_halfway_cases_subnormals_and_the_largest(tmp_path: Path) -> None:
+    numbers = random.Random(1)
+    texts = ["3.4028235e38", "3.4028234663852886e38", "1e39", "-1e39", "9e307", "1.7976931348623157e308", "1e-45"]
+    texts += ["7.0064923216240853e-46", "7.006492321624085e-46", "1.17549435e-38", "1e-50", "1e-400", "0" * 400 + "1"]
+    for _ in range(1500):
+        low = np.uint32(numbers.randrange(0x7F7FFFFF)).view(np.float32)
+        high = np.nextafter(low, np.float32(np.inf))
+        middle = (Decimal(float(low)) + Decimal(float(high))) / 2
+        for nudge in (Decimal(0), Decimal(1), Decimal(-1)):
+            texts.append(format(middle + nudge * middle.scaleb(-numbers.randrange(10, 60)), "e"))
+        texts.append(f"{Decimal(float(low)):f}")
+    check_numbers(tmp_path, texts)
+
+
+def test_generated_numbers(tmp_path: Path) -> None:
+    numbers = random.Random(2)
+    texts = []
+    for _ in range(40_000):
+        digits = "".join(numbers.choices("0123456789", k=numbers.choice((1, 2, 6, 9, 17, 18, 19, 20, 25, 45))))
+        point = numbers.randrange(len(digits) + 1)
+        text = numbers.choice(("", "-", "+")) + "0" * numbers.choice((0, 0, 1, 30)) + digits[:point]
+        text += numbers.choice(("", ".")) + digits[point:]
+        if numbers.random() < 0.6:
+            text += (
+                numbers.choice("eE")
+                + numbers.choice(("", "-", "+"))
+                + str(numbers.randrange(10 ** numbers.randrange(1, 3)))
+            )
+        texts.append(text)
+    check_numbers(tmp_path, [text for text in texts if np.isfinite(float(text))])
+
+
+@pytest.mark.parametrize(
+    "text", ["1e309", "-1e400", "1e99999", "1.8e308", "inf", "e5", ".", "+", "-.", "1e", "1e+", "0x1", "1_0"]
+)
+def test_what_is_no_finite_number_is_refused(tmp_path: Path, text: str) -> None:
+    with refused("letor.not-a-number", f"{tmp_path / 'numbers.txt'}:1"):
+        read_numbers(tmp_path, [text])
+
+
+def test_a_long_number_takes_linear_time(tmp_path: Path) -> None:
+    """A million digits and one wrong letter: a pattern that tries all ways to divide the digits would take hours."""
+    with refused("letor.not-a-number"):
+        read_numbers(tmp_path, ["1" * 1_000_000 + "x"])

@@ -231,7 +231,7 @@ def test_addresses_that_do_not_answer(shelf, monkeypatch):
 
 @pytest.mark.parametrize("name", ["mq2007", "MQ2008", "yahoo"])
 def test_what_needs_an_agreement_says_what_to_do(name):
-    with pytest.raises(BadInput, match=rf"then run `quorank data import PATH --name {name.lower()}`"):
+    with pytest.raises(BadInput, match=rf"run `quorank data import PATH --name {name.lower()}`"):
         fetch_collection(name)
     with pytest.raises(BadInput, match="did you mean 'mslr-web10k'"):
         fetch_collection("mslr-web-10k")

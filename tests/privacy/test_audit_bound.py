@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from privacy_losses import gaussian_epsilon
 from scipy import stats
 
 from quorank.privacy.audit.bound import epsilon_lower_bound, guess_accuracy, p_value
@@ -16,19 +17,6 @@ from quorank.privacy.audit.bound import epsilon_lower_bound, guess_accuracy, p_v
 def tail(r, q, v) -> float:
     """P[Binomial(r, q) ≥ v], term by term."""
     return sum(math.comb(r, j) * q**j * (1 - q) ** (r - j) for j in range(max(v, 0), r + 1))
-
-
-def gaussian_delta(mu, epsilon) -> float:
-    """The δ of a Gaussian mechanism with sensitivity / noise = μ (Balle and Wang 2018)."""
-    return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu))
-
-
-def gaussian_epsilon(mu, delta) -> float:
-    low, high = 0.0, 100.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
-    return high
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0, 7.0])

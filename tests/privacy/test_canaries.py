@@ -7,7 +7,8 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from privacy_losses import gaussian_delta
+from scipy import optimize, stats
 
 from quorank.kernels.draws import Purpose, key_of, normals
 from quorank.privacy.audit.bound import epsilon_lower_bound
@@ -28,12 +29,7 @@ def released(birds, noise, seed=1, honest=None) -> np.ndarray:
 
 def noise_for(epsilon, delta, rounds, clip=1.0) -> float:
     """The noise whose `rounds` releases together are (ε, δ)-private: one release with sensitivity √rounds·clip."""
-    low, high = 1e-3, 100.0
-    for _ in range(60):
-        mu = (low + high) / 2
-        spent = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-        low, high = (low, mu) if spent > delta else (mu, high)
-    return math.sqrt(rounds) * clip / low
+    return math.sqrt(rounds) * clip / optimize.brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 1e-3, 100.0)
 
 
 @given(st.integers(1, 300), st.integers(1, 9), st.floats(1e-3, 1e3))

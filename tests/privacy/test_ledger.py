@@ -6,21 +6,18 @@ import json
 
 import numpy as np
 import pytest
+from privacy_losses import played_ledger
 from refusals import refused
 
 from quorank.errors import BadInput
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs, accounting
-from quorank.privacy.ledger import combined_privacy, compose_runs, ledger, read_ledger, recount, release_entries
+from quorank.privacy.ledger import combined_privacy, compose_runs, read_ledger, recount, release_entries
 
 NAN = float("nan")
 
 
-def ledger_of(part, table, rounds=20, **changes):
-    setting = Setting(50, 50, 20, parameters=5)
-    mechanism = part.mechanism(setting, 1)
-    sums = [mechanism.finish(np.zeros(5), 50.0, 50, 50, t, mechanism.start()) for t in range(rounds)]
-    columns = (np.full(rounds, 50.0), np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums]))
-    return ledger(table, mechanism, setting, *columns, **changes)
+def ledger_of(part, table, rounds=20):
+    return played_ledger(part, table, Setting(50, 50, 20, parameters=5), np.full(rounds, 50.0))
 
 
 def test_equal_rounds_are_one_entry() -> None:
@@ -75,15 +72,11 @@ def test_what_has_no_epsilon_is_not_counted() -> None:
     assert published["privacy"]["epsilon"] is None and recount(published) is None
 
 
-def poisson_ledger(part=None, rounds=6):
-    setting = Setting(50, 10, rounds, "poisson", parameters=5)
-    mechanism = (part or ClippedGaussian(noise_multiplier=2.0, accountant="rdp")).mechanism(setting, 1)
-    there = np.array([7.0, 12.0, 10.0, 9.0, 11.0, 13.0])[:rounds]
-    sums = [mechanism.finish(np.zeros(5), n, 0, int(n), t, mechanism.start()) for t, n in enumerate(there)]
+def poisson_ledger():
+    there = np.array([7.0, 12.0, 10.0, 9.0, 11.0, 13.0])
+    part = ClippedGaussian(noise_multiplier=2.0, accountant="rdp")
     table = {"kind": "gaussian", "noise_multiplier": 2.0, "accountant": "rdp"}
-    return ledger(
-        table, mechanism, setting, there, np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums])
-    )
+    return played_ledger(part, table, Setting(50, 10, 6, "poisson", parameters=5), there)
 
 
 def test_beside_an_amplified_epsilon_the_numbers_of_participants_are_withheld() -> None:

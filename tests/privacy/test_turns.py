@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 import pytest
-from privacy_losses import epsilon_of, gaussian_losses
+from privacy_losses import epsilon_of, gaussian_losses, played_ledger
 from refusals import refused
 
 from quorank.privacy import ClippedGaussian, Setting, accounting
 from quorank.privacy.accounting import Turns
 from quorank.privacy.composition import compose, gaussian_loss
-from quorank.privacy.ledger import assumes_secret_cohorts, ledger, read_ledger, recount
+from quorank.privacy.ledger import assumes_secret_cohorts, read_ledger, recount
 
 ROUNDS, MOST, REST, SIZE = 40, 6, 3, 5
 FLEET = Setting(500, 50, ROUNDS, "arrivals", parameters=SIZE, most_rounds=MOST, rest=REST)
@@ -81,14 +81,9 @@ def test_noise_planned_for_whoever_comes_is_that_of_the_rounds_of_one_client(par
     assert few.noise == planned.noise == fleet.sum_multiplier * 0.05 and few.weight == 50.0
 
 
-def book(part=None, table=None, rounds=ROUNDS, setting=FLEET):
-    part, table = part or ClippedGaussian(3.0), table or {"kind": "gaussian", "epsilon": 3.0}
-    mechanism = part.mechanism(setting, 1)
-    came = np.array([50.0, 12.0, 31.0])[np.arange(rounds) % 3]
-    sums = [mechanism.finish(np.zeros(SIZE), n, 0, int(n), t, mechanism.start()) for t, n in enumerate(came)]
-    return ledger(
-        table, mechanism, setting, came, np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums])
-    )
+def book(setting=FLEET):
+    came = np.array([50.0, 12.0, 31.0])[np.arange(ROUNDS) % 3]
+    return played_ledger(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0}, setting, came)
 
 
 def test_a_ledger_holds_the_limits_that_it_counts_on_and_is_counted_again_from_them(tmp_path) -> None:

@@ -6,9 +6,13 @@ A loss is log P(x)/Q(x) for x drawn from P. Each is rounded down to the grid, so
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from scipy import signal, stats
+from scipy import optimize, signal, stats
+
+from quorank.privacy import Setting
+from quorank.privacy.ledger import ledger
 
 STEP = 2e-3
 Losses = tuple[np.ndarray, int]
@@ -68,3 +72,24 @@ def epsilon_of(rounds: list[Losses], delta: float) -> float:
         low, high = (middle, high) if passed(middle) > delta else (low, middle)
     assert math.isfinite(low)
     return low
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ of one Gaussian mechanism with sensitivity / noise = μ (Balle and Wang 2018, theorem 8)."""
+    return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """ε of the same mechanism, solved by itself."""
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    return float(optimize.brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, 200.0, xtol=1e-12))
+
+
+def played_ledger(part: Any, table: dict[str, Any], setting: Setting, there: np.ndarray) -> dict[str, Any]:
+    """The ledger of a run in whose rounds so many took part."""
+    mechanism = part.mechanism(setting, 1)
+    zeros = np.zeros(setting.parameters)
+    sums = [mechanism.finish(zeros, n, 0, int(n), t, mechanism.start()) for t, n in enumerate(there)]
+    columns = np.array([s.sensitivity for s in sums]), np.array([s.noise for s in sums])
+    return ledger(table, mechanism, setting, there, *columns)
