@@ -146,9 +146,8 @@ def person_page(data: bytes) -> None:
 def person_text(data: bytes) -> None:
     """A text, which may be Markdown."""
     text = decode_text(data)
-    if text is not None:
-        text.encode()
-        assert "\n" not in markdown_title(text)
+    text.encode()
+    assert "\n" not in markdown_title(text)
 
 
 @cache

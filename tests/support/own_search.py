@@ -98,7 +98,7 @@ def served_search(folder: Path) -> Iterator[tuple[PersonalSearch, SearchServer]]
     notes = write_notes(folder / "notes")
     with PersonalSearch.open(folder / "home") as opened, nothing_opened():
         opened.add(FilesSource(str(notes)))
-        with SearchServer(opened) as server:
+        with SearchServer.serve(opened) as server:
             until(lambda: opened.index.count() == len(NOTES) and not server.upkeep.waiting and is_idle(opened))
             yield opened, server
 

@@ -155,7 +155,7 @@ def run_demo(
         for person in persons:
             search = stack.enter_context(PersonalSearch.open(below / person.name))
             search.update(search.add(FilesSource(str(folder / "notes" / person.name))))
-            people.append(SimulatedPerson(person, stack.enter_context(SearchServer(search)), plan.seed))
+            people.append(SimulatedPerson(person, stack.enter_context(SearchServer.serve(search)), plan.seed))
         return people
 
     counts = ", ".join(f"{person.name} {len(person.notes):,}" for person in persons)

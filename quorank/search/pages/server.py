@@ -7,10 +7,10 @@ import secrets
 import signal
 import threading
 import webbrowser
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from quorank.errors import BadInput
 from quorank.files.atomic import read_whole, write_whole
@@ -24,31 +24,31 @@ TOKEN = "page.token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
 
 
+@dataclass(frozen=True, eq=False)
 class SearchServer:
-    """Pages of an open search, served by separate threads from `start` to `close`; the search stays open.
+    """Pages of an open search, and their background work."""
 
-    Args:
-        search: An open search.
-        port: Loopback port; 0 takes any.
-        say: Called with messages for the person.
-    """
+    upkeep: Upkeep
+    token: str = field(repr=False)
+    port: int
 
-    def __init__(
-        self, search: PersonalSearch, port: int = 0, *, say: Callable[[str], object] = lambda sentence: None
-    ) -> None:
-        self.upkeep, self._stack, self._port = Upkeep(search, say=say), ExitStack(), port
-        self.token, self.port = page_token(search.home), 0
+    @classmethod
+    @contextmanager
+    def serve(
+        cls, search: PersonalSearch, port: int = 0, *, say: Callable[[str], object] = lambda sentence: None
+    ) -> Iterator[SearchServer]:
+        """Serve the pages by separate threads inside the block, scan sources, and take part; the search stays open.
 
-    def start(self) -> Self:
-        """Start serving, scanning sources and taking part."""
-        with ExitStack() as stack:
-            bound = stack.enter_context(loopback_socket(self._port))
-            self.port = int(bound.getsockname()[1])
-            stack.callback(self.upkeep.close)
-            stack.enter_context(served(search_app(self.upkeep, self.token, self.port), bound))
-            self.upkeep.start()
-            self._stack = stack.pop_all()
-        return self
+        Args:
+            search: An open search.
+            port: Loopback port; 0 takes any.
+            say: Called with messages for the person.
+        """
+        with loopback_socket(port) as bound, closing(Upkeep(search, say=say)) as upkeep:
+            server = cls(upkeep, page_token(search.home), int(bound.getsockname()[1]))
+            with served(search_app(upkeep, server.token, server.port), bound):
+                upkeep.start()
+                yield server
 
     @property
     def address(self) -> str:
@@ -59,16 +59,6 @@ class SearchServer:
     def url(self) -> str:
         """The address that opens the page in a browser."""
         return f"{self.address}?token={self.token}"
-
-    def close(self) -> None:
-        """Stop the server and the background work."""
-        self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def page_token(home: SearchHome) -> str:
@@ -92,7 +82,7 @@ def serve_forever(
 ) -> None:
     """Serve the pages of a folder until the process is interrupted or terminated."""
     over = threading.Event()
-    with PersonalSearch.open(folder) as search, SearchServer(search, port, say=say) as server:
+    with PersonalSearch.open(folder) as search, SearchServer.serve(search, port, say=say) as server:
         before = signal.signal(signal.SIGTERM, lambda *_: over.set())
         say(f"your search: {server.url}")
         say("this address is yours alone; press Ctrl-C to stop")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -64,22 +65,26 @@ class ExtractedText(NamedTuple):
 
 def read_text(content: bytes, ending: str = "") -> ExtractedText:
     """Return title and text of a file of text, Markdown or HTML by its ending; binary data has neither."""
-    if ending in HTML_ENDINGS:
-        return _read_html(content)
-    text = decode_text(content) or ""
-    return ExtractedText(markdown_title(text) if ending in MARKDOWN_ENDINGS else "", text)
+    if ending not in HTML_ENDINGS:
+        text = decode_text(content)
+        return ExtractedText(markdown_title(text) if ending in MARKDOWN_ENDINGS else "", text)
+    page = _decode_html(content)
+    title = _HTML_TITLE.search(page, 0, LONGEST_PAGE)
+    cut = "file.text-cut", f"only the first {LONGEST_PAGE:,} characters of the page are searched"
+    problem = cut if len(page) > LONGEST_PAGE else None
+    return ExtractedText(without_tags(title[1]) if title else "", without_tags(page[:LONGEST_PAGE]), problem)
 
 
-def decode_text(content: bytes) -> str | None:
-    """Return the text of a file; None for binary data."""
+def decode_text(content: bytes) -> str:
+    """Return the text of a file; empty for binary data."""
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return content.decode(encoding, "replace").replace("\r\n", "\n")
-    return None if b"\0" in content[:_BINARY_HEAD] else decode(content)
+    return "" if b"\0" in content[:_BINARY_HEAD] else decode(content)
 
 
 def markdown_title(text: str) -> str:
-    r"""Return the title of a text in Markdown, from its front matter or its first heading; empty without one.
+    r"""Return the title of a Markdown document, from its front matter or its first heading; empty without one.
 
     >>> markdown_title("---\ntitle: 'A plan'\n---\n# First\n"), markdown_title("words\n\n## A heading ##\n")
     ('A plan', 'A heading')
@@ -93,23 +98,13 @@ def markdown_title(text: str) -> str:
     return found[1].strip().rstrip("#").strip() if found else ""
 
 
-def _read_html(content: bytes) -> ExtractedText:
-    page = _decode_html(content) or ""
-    title = _HTML_TITLE.search(page, 0, LONGEST_PAGE)
-    cut = "file.text-cut", f"only the first {LONGEST_PAGE:,} characters of the page are searched"
-    problem = cut if len(page) > LONGEST_PAGE else None
-    return ExtractedText(without_tags(title[1]) if title else "", without_tags(page[:LONGEST_PAGE]), problem)
-
-
-def _decode_html(content: bytes) -> str | None:
+def _decode_html(content: bytes) -> str:
     named = _CHARSET.search(content, 0, _CHARSET_HEAD)
     if named and b"\0" not in content[:_CHARSET_HEAD]:
-        try:
+        with suppress(LookupError, ValueError):
             name = codecs.lookup(named[1].decode("ascii")).name
             if name.startswith(_CODECS):
                 return content.decode(name, "replace")
-        except (LookupError, ValueError):
-            pass
     return decode_text(content)
 
 
@@ -118,7 +113,10 @@ def read_docx(path: Path, most_characters: int) -> ExtractedText:
     title, pieces, problem, left = "", list[str](), None, most_characters + MARGIN
     try:
         if not is_zip(path):
-            return ExtractedText(problem=_not_a_zip(path))
+            if read_head(path, len(_COMPOUND_FILE)) == _COMPOUND_FILE:
+                sentence = "is password-protected, or in the format of Word before 2007; only its name is searched"
+                return ExtractedText(problem=("docx.encrypted", sentence))
+            return ExtractedText(problem=("docx.damaged", "is not a Word document; only its name is searched"))
         with UntrustedZip(path, UnpackLimits(unpacked=MOST_UNPACKED)) as packed:
             if _DOCX_TEXTS[0] not in packed.members:
                 return ExtractedText(problem=("docx.damaged", f"has no {_DOCX_TEXTS[0]}, so it is no Word document"))
@@ -145,10 +143,3 @@ def _texts(file: IO[bytes], where: Path) -> Iterator[tuple[str, str]]:
     for event, name, element in xml_events(file, where):
         if event == "end":
             yield name, element.text or ""
-
-
-def _not_a_zip(path: Path) -> tuple[str, str]:
-    if read_head(path, len(_COMPOUND_FILE)) == _COMPOUND_FILE:
-        sentence = "is password-protected, or in the format of Word before 2007; only its name is searched"
-        return "docx.encrypted", sentence
-    return "docx.damaged", "is not a Word document; only its name is searched"

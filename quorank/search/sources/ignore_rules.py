@@ -116,7 +116,7 @@ class IgnoreRules:
 
 
 class RuleStack(NamedTuple):
-    """Rules in force in a folder: of its own files, of the folders above, and the default ones."""
+    """Rules in force in a folder: those of its files, of the folders above, and the default ones."""
 
     levels: tuple[tuple[int, IgnoreRules], ...]  # (length of the path to the folder of the rules, rules), nearest first
 
@@ -142,9 +142,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(pattern, re.DOTALL)
 
 
-@lru_cache(maxsize=512)
-def _parsed(content: bytes) -> IgnoreRules:
-    return IgnoreRules(content)
+_parsed = lru_cache(maxsize=512)(IgnoreRules)
 
 
 def _lines(content: bytes) -> list[bytes]:

@@ -36,7 +36,7 @@ from quorank.search.sources.source import (
     stored_path,
     unchanged_below,
 )
-from quorank.text.readers.mbox import MARK, RawMessage, header_text, parse_message, split_messages
+from quorank.text.readers.mbox import MARK, header_text, parse_message, split_messages
 
 MOST_PARSED = 8_000_000
 """Bytes of a message that are parsed; attachments follow them."""
@@ -44,6 +44,7 @@ _END = 1 << 16  # compared bytes at the beginning and the end of the part of a m
 _MAILDIR = frozenset({"cur", "new", "tmp"})
 _ID = re.compile(rb"^message-id:[ \t]*(?:\r?\n[ \t]+)?<?([^>\s]{1,500})", re.IGNORECASE | re.MULTILINE)
 _DELETED = re.compile(rb"^x-mozilla-status:[ \t]*([0-9a-f]{4})\b", re.IGNORECASE | re.MULTILINE)
+_HEADERS_END = re.compile(rb"\n\r?\n")
 _PEOPLE = ("From", "To", "Cc")
 _MARK = "#"  # between the key of a mailbox and that of a message
 
@@ -156,7 +157,8 @@ def _scan_mailbox(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Sc
             file.seek(last)
         last_key = ""
         for raw in split_messages(file, path, begin=last, most=MOST_PARSED):
-            last, end, head, last_key = raw.begin, raw.end, _headers(raw), ""
+            head, *_ = _HEADERS_END.split(raw.content[:_END], maxsplit=1)
+            last, end, last_key = raw.begin, raw.end, ""
             if _is_deleted(head):
                 continue
             last_key = numbers.key_of(head)
@@ -246,13 +248,6 @@ def _documents(key: str, fingerprint: str, path: Path, content: bytes, size: int
     except (ValueError, TypeError, IndexError, OverflowError, OSError):
         date = fallback
     yield FoundDocument(key, fingerprint, stored_path(str(path)), title, "", body, date)
-
-
-def _headers(raw: RawMessage) -> bytes:
-    """Return the headers of a message."""
-    head = raw.content[:_END]
-    end = min((place for place in (head.find(b"\n\n"), head.find(b"\n\r\n")) if place >= 0), default=len(head))
-    return head[:end]
 
 
 def _message_id(head: bytes) -> str:
