@@ -78,14 +78,14 @@ def files_entered(work: Callable[[], object]) -> list[str]:
 
 def search(folder: Path, settings: list[str]) -> list[str]:
     """Trace one search of a run."""
-    from quorank.cli.main import app
+    from quorank.cli.main import application
 
     words = ["run", "fpdgd", "--out", str(folder / "run"), "--quiet", "--json"]
     words += [word for setting in (*SMALLEST, *settings) for word in ("--set", setting)]
 
     def work() -> None:
         try:
-            app(words, standalone_mode=False)
+            application()(words, standalone_mode=False)
         except SystemExit as ended:
             assert not ended.code, ended.code
 

@@ -336,12 +336,12 @@ def start_up() -> dict[str, Any]:
     """From the command to the end of the first round, when everything is compiled already."""
     command = [
         sys.executable, "-c",
-        "import sys, time; from quorank.cli.main import app; from quorank.experiments import runner\n"
+        "import sys, time; from quorank.cli.main import main; from quorank.experiments import runner\n"
         "first = runner.Progress.record\n"
         "def record(self, report):\n"
         "    first(self, report); print(time.time(), flush=True); import os; os._exit(0)\n"
         "runner.Progress.record = record\n"
-        "sys.argv = ['quorank', 'run', 'fpdgd', '--out', sys.argv[1], '--quiet']; app()",
+        "sys.argv = ['quorank', 'run', 'fpdgd', '--out', sys.argv[1], '--quiet']; main()",
     ]  # fmt: skip
     taken = []
     for _ in range(4):

@@ -21,7 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from quorank.cli.main import app
+from quorank.cli.main import application
 from quorank.data.partition import PARTITIONS
 from quorank.data.source import DataSource
 from quorank.experiments.experiment import FEDERATION_KEYS, SECTIONS, EvaluationPlan, Experiment, FederationCounts
@@ -79,7 +79,7 @@ WROTE = "*This page is written by `python3 tasks.py docs` from the code.*"
 def generated_pages() -> dict[str, str]:
     """Return every generated page by its path below docs/."""
     found = {"reference/experiment-file.md": experiment_file_page(), "reference/commands/README.md": commands_page()}
-    for name, command in _group(typer.main.get_command(app)).items():
+    for name, command in _group(typer.main.get_command(application())).items():
         found[f"reference/commands/{name}.md"] = command_page(name, command)
     found["reference/group-file.md"] = group_file_page()
     found["reference/parts/README.md"] = parts_page()
@@ -269,7 +269,7 @@ def family_page(place: str, family: Family[Any]) -> str:
 
 def commands_page() -> str:
     """Return the list of all verbs."""
-    verbs = _group(typer.main.get_command(app))
+    verbs = _group(typer.main.get_command(application()))
     lines = [
         "# Command line",
         "",

@@ -8,52 +8,19 @@ if __name__ == "__main__":  # before anything large is imported
     start()
 
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated
 
 import typer
 from typer import Option
 
 from quorank import __version__
-from quorank.cli import (
-    bench,
-    compare,
-    coordinator,
-    data,
-    demo,
-    evaluate,
-    export,
-    join,
-    predict,
-    privacy,
-    reproduce,
-    run,
-    search,
-    silo,
-    tune,
-    unlearn,
-)
 from quorank.errors import BadInput, Interrupted
 
-VERBS: dict[str, Callable[..., None] | typer.Typer] = {
-    "demo": demo.demo,
-    "run": run.run,
-    "bench": bench.bench,
-    "data": data.app,
-    "compare": compare.compare,
-    "report": compare.report,
-    "evaluate": evaluate.evaluate,
-    "predict": predict.predict,
-    "export": export.app,
-    "reproduce": reproduce.reproduce,
-    "privacy": privacy.app,
-    "unlearn": unlearn.unlearn,
-    "search": search.app,
-    "silo": silo.app,
-    "tune": tune.app,
-    "coordinator": coordinator.app,
-    "join": join.join,
-}
+VERBS = (
+    "demo", "run", "bench", "data", "compare", "report", "evaluate", "predict", "export", "reproduce", "privacy",
+    "unlearn", "search", "silo", "tune", "coordinator", "join",
+)  # fmt: skip
 
 
 def _version(show: bool) -> None:
@@ -69,7 +36,7 @@ def _quorank(
 
 
 def application(*names: str) -> typer.Typer:
-    """Return a command line with some of the verbs."""
+    """Return a command line with some of the verbs, by default all of them; only their modules are imported."""
     program = typer.Typer(
         name="quorank",
         help="Learn one ranker from many people's searches, without collecting them.",
@@ -79,24 +46,19 @@ def application(*names: str) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     program.callback()(_quorank)
-    for name in names:
-        verb = VERBS[name]
-        if isinstance(verb, typer.Typer):
-            program.add_typer(verb, name=name)
+    for name in names or VERBS:
+        module = import_module(f"quorank.cli.{'compare' if name == 'report' else name}")
+        if hasattr(module, "app"):
+            program.add_typer(module.app, name=name)
         else:
-            program.command(name)(verb)
+            program.command(name)(getattr(module, name))
     return program
-
-
-app = application(*VERBS)
 
 
 def main() -> None:
     """Run the command line; bad input ends in one sentence."""
-    asked = sys.argv[1:2]
     try:
-        # reading the options of all verbs takes longer than most verbs
-        (application(*asked) if asked and asked[0] in VERBS else app)()
+        application(*(name for name in sys.argv[1:2] if name in VERBS))()
     except BadInput as error:
         print(f"quorank: {' '.join(f'{error}'.split())}", file=sys.stderr)  # one line, even if it quotes several
         sys.exit(2)

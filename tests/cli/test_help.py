@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from command_line import Quorank
 
 import quorank as package
-from quorank.cli.main import app
+from quorank.cli.main import application
 
 
 def verbs(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -21,7 +21,7 @@ def verbs(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any
     return found
 
 
-COMMAND = typer.main.get_command(app)
+COMMAND = typer.main.get_command(application())
 VERBS = verbs(COMMAND)
 
 

@@ -19,7 +19,7 @@ from command_line import command, environment, in_process
 from quick_runs import leave_pages_out
 
 from docsite.markdown import Block, blocks
-from quorank.cli.main import app
+from quorank.cli.main import application
 from quorank.experiments.experiment import SECTIONS, Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.grid import Grid
@@ -32,7 +32,7 @@ PAGES = sorted(
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     if "```" in path.read_text()
 )
-COMMAND: Any = typer.main.get_command(app)
+COMMAND: Any = typer.main.get_command(application())
 RUN, SHOWN = ("python", "bash", "toml", "json"), ("text", "csv", "javascript")
 """Languages of blocks that run, or are read, and of blocks that are only shown."""
 PORT = "9470"

@@ -81,7 +81,7 @@ def test_generated_pages_hold_every_key_verb_and_option() -> None:
     import typer
 
     from docsite.reference import FAMILIES, PLAIN
-    from quorank.cli.main import app
+    from quorank.cli.main import application
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import flatten
     from quorank.experiments.silo_experiment import OWN
@@ -117,7 +117,7 @@ def test_generated_pages_hold_every_key_verb_and_option() -> None:
                 for option in parameter.opts if parameter.param_type_name == "option" else ():
                     assert f"`{option}`" in text, (path, option)
 
-    walk(typer.main.get_command(app), ())
+    walk(typer.main.get_command(application()), ())
 
 
 ELSEWHERE = {"parts/", "clients/", "utils/clicks.py"}

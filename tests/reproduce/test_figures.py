@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from quorank.cli.main import app
+from quorank.cli.main import application
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.run_directory import Run
@@ -220,7 +220,7 @@ def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def reproduce(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+    return CliRunner().invoke(application(), ["reproduce", *map(str, arguments)])
 
 
 @pytest.mark.usefixtures("no_pages")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from quorank.cli.main import app
+from quorank.cli.main import application
 from quorank.errors import BadInput
 from quorank.experiments.grid import Cell
 from quorank.privacy import RandomisedResponse, Setting
@@ -175,7 +175,7 @@ def test_a_private_figure_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "papers" / "test" / "tiny.toml").write_text(TINY)
     monkeypatch.setattr(figure_module, "PAPERS", tmp_path / "papers")
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["reproduce", "test/tiny", "--json", "--jobs", "1", "--out", str(out)])
+    done = CliRunner().invoke(application(), ["reproduce", "test/tiny", "--json", "--jobs", "1", "--out", str(out)])
     assert done.exit_code == 0, done.output
     results: dict[str, Any] = json.loads(done.stdout)
     (panel,) = results["panels"]
@@ -200,7 +200,7 @@ def test_a_private_figure_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Mo
 
     html = (out / "report.html").read_text()
     assert "what the ledger states" in html
-    for text in (html, CliRunner().invoke(app, ["reproduce", "test/tiny", "--out", str(out)]).stdout):
+    for text in (html, CliRunner().invoke(application(), ["reproduce", "test/tiny", "--out", str(out)]).stdout):
         flat = " ".join(text.split())
         assert "Discounted: Σ over rounds" in flat
         assert "understates it by up to √46" in flat
