@@ -280,7 +280,7 @@ class SiloParty:
 
     def _received(self) -> list[bytes]:
         """Return the envelopes of the agreement that have been received."""
-        return list(frames.unpack(self._store.fact("agreement") or frames.pack([])))
+        return frames.unpack(self._store.fact("agreement") or frames.pack([]))
 
     @cached_property
     def _channels(self) -> dict[str, SealedChannel]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -220,8 +221,6 @@ class PartyFolder(Membership[SiloTerms]):
         """Return everything that was sent, also while another process runs the party."""
         return sent_log(self.folder / SESSION)
 
-    @contextlib.contextmanager
-    def playing(self) -> Iterator[None]:
+    def playing(self) -> AbstractContextManager[bool]:
         """Lock the folder for the process that runs the party."""
-        with ProcessLock(self.folder / LOCK).hold("another process runs this party; stop it first"):
-            yield
+        return ProcessLock(self.folder / LOCK).hold("another process runs this party; stop it first")

@@ -40,7 +40,9 @@ from quorank.silos.session.agreement import AgreedKeys
 from quorank.silos.session.streams import SiloStore
 from quorank.silos.training.statistics import SharedStatistics, read_total
 
-MOST_WAITING = 64  # limit on the searches that are read at once
+LEDGER, NUMBERS = "search.sqlite", "numbers.json"  # private files: entries told to others, and numbers of documents
+MOST_SEARCHES = 64  # limit on the pending searches of a party
+Seal = Callable[[str, Kind, bytes], int]  # seals and sends a body to another party; returns the envelope's number
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class FolderDesk:
             return []
         found = []
         files = sorted(file for file in self.folder.glob("*.json") if not file.name.endswith(".found.json"))
-        for file in files[:MOST_WAITING]:
+        for file in files[:MOST_SEARCHES]:
             with contextlib.suppress(BadInput, OSError):
                 request = read_json(file, SearchRequest)
                 if file.stem == request.name:
@@ -97,11 +99,6 @@ class FolderDesk:
         """Delete a search and its result."""
         for file in (f"{name}.json", f"{name}.found.json"):
             (self.folder / file).unlink(missing_ok=True)
-
-
-LEDGER, NUMBERS = "search.sqlite", "numbers.json"  # private files: entries told to others, and numbers of documents
-MOST_SEARCHES = 64  # limit on the pending searches of a party
-Seal = Callable[[str, Kind, bytes], int]  # seals and sends a body to another party; returns the envelope's number
 
 
 class PartySearches:

@@ -98,8 +98,7 @@ class SyncedMembership(Membership[T]):
             The outcome, and the time of the next sync.
 
         Raises:
-            BadInput: `device.closed` after `close` or `leave`; errors of the private store.
-
+            BadInput: `device.closed` after `close` or `leave`; errors of the private store, such as `file.busy`.
         """
         self._check_open()
         if not self._syncing.acquire(blocking=False):

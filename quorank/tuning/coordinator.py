@@ -150,12 +150,12 @@ class TuningCoordinator:
         """Return whether versions are published only after a trial."""
         return isinstance(self.settings.guard, JudgedGuard)
 
-    def start(self, weights: Doubles | None = None, now: float = 0.0) -> TuningState:
+    def start(self, weights: Doubles | None = None) -> TuningState:
         """Return the state of version 0: the shipped weights, or others that are allowed."""
         first = self.heuristic.shipped if weights is None else weights
-        return self.resume(Model(self.heuristic.name, 0, self.heuristic.named(first)), now)
+        return self.resume(Model(self.heuristic.name, 0, self.heuristic.named(first)))
 
-    def resume(self, model: Model, now: float = 0.0) -> TuningState:
+    def resume(self, model: Model) -> TuningState:
         """Return the state of a version; the updates of its unfinished iteration are lost."""
         where = f"version {model.version}"
         check_model(model, self.heuristic, where)
@@ -166,15 +166,14 @@ class TuningCoordinator:
         other = f"was made by {model.optimiser}, not {optimiser}; continue with it, or start from its weights"
         same = not model.memory or model.optimiser == str(optimiser)
         require(same, "weights.other-optimiser", other, where)
-        memory = {name: np.array(values) for name, values in model.memory.items()}
+        memory = {name: np.array(values) for name, values in model.memory.items()} or optimiser.start(len(weights))
         estimate = Estimate.empty(len(weights))
         if model.sums:
             seen, total, squares = map(np.array, model.sums)
             estimate = Estimate(0, seen, total, squares, 0.0)
         watched, *trials = [Evidence(*row) for row in model.evidence] or [NO_EVIDENCE] * 3
-        memory = memory or optimiser.start(len(weights))
         return TuningState(
-            model.version, weights, memory, estimate, now, published, reference, watched, (trials[0], trials[1]),
+            model.version, weights, memory, estimate, 0.0, published, reference, watched, (trials[0], trials[1]),
             model.shortened,
         )  # fmt: skip
 

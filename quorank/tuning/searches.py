@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.kernels.arrays import Booleans, Doubles, Integers
+from quorank.kernels.arrays import Doubles, Integers
 
 Items = TypeVar("Items", bound=Any)
 
@@ -46,12 +46,6 @@ def slice_searches(items: Items, first: int, last: int) -> Items:
     columns = {name: column[low:high] for name, column in items._asdict().items()}
     columns |= {"offsets": items.offsets[first : last + 1] - low, "chosen": items.chosen[first:last]}
     made: Items = type(items)(**columns)
-    return made
-
-
-def take_rows(columns: Items, which: Integers | Booleans) -> Items:
-    """Return some rows of a NamedTuple whose columns all have the same length."""
-    made: Items = type(columns)(*(column[which] for column in columns))
     return made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -90,8 +90,8 @@ def recorded_items(scenario: Scenario, histories: Sequence[History]) -> Any:
     name = scenario.heuristic.name
     known = ", ".join(name for name, one in SCENARIOS.items() if one.recorded)
     unable = f"the heuristic {name} cannot score pages of a history; these can: {known}"
-    require(scenario.recorded is not None, "heuristic.no-visits", unable)
-    assert scenario.recorded is not None
+    if scenario.recorded is None:
+        raise BadInput("heuristic.no-visits", unable)
     return join_searches([scenario.recorded(history) for history in histories])
 
 
@@ -108,9 +108,10 @@ def find_scenario(name: str) -> Scenario:
     """Return the scenario of a heuristic by its name, or one of the user's own by `module:object`."""
     if ":" in name:
         found = load_object(name)
-        wrong = f"a simulation needs a Scenario (a heuristic with a generator of items), got {type(found).__name__}"
-        require(isinstance(found, Scenario), "heuristic.no-scenario", wrong, name)
-        return cast("Scenario", found)
+        if not isinstance(found, Scenario):
+            wrong = f"a simulation needs a Scenario (a heuristic with a generator of items), got {type(found).__name__}"
+            raise BadInput("heuristic.no-scenario", wrong, name)
+        return found
     if name not in SCENARIOS:
         known = f"{suggest(name, SCENARIOS)}; known: {', '.join(SCENARIOS)}"
         raise BadInput("heuristic.unknown", f"unknown heuristic {name!r}{known}")
@@ -121,6 +122,6 @@ def find_heuristic(name: str) -> Heuristic:
     """Return a heuristic by its name, or one of the user's own by `module:object`; a scenario stands for its heuristic."""
     found = load_object(name) if ":" in name else find_scenario(name)
     found = found.heuristic if isinstance(found, Scenario) else found
-    wrong = f"expected a Heuristic or a Scenario, got {type(found).__name__}"
-    require(isinstance(found, Heuristic), "heuristic.wrong-type", wrong, name)
-    return cast("Heuristic", found)
+    if not isinstance(found, Heuristic):
+        raise BadInput("heuristic.wrong-type", f"expected a Heuristic or a Scenario, got {type(found).__name__}", name)
+    return found

@@ -40,6 +40,7 @@ from quorank.tuning.heuristics.frecency import PLACES, AgedSuggestions
 from quorank.tuning.histories.generated import LAST, Suggestions, recency_bucket
 
 DAY = 86400.0  # seconds
+SHOWN = 10  # maximum number of pages of a search
 LETTERS = 2  # letters of a site's name that replace unrecorded typed text
 
 _LINK, _TYPED, _BOOKMARK = (VISIT_TYPES.index(name) for name in ("link", "typed", "bookmark"))
@@ -142,10 +143,10 @@ class ShownPages(NamedTuple):
         return np.zeros(len(self.offsets) - 1, np.int64)
 
 
-def find_searches(history: History, *, shown: int = 10) -> ShownPages:
+def find_searches(history: History) -> ShownPages:
     """Return all searches of a history for learning, each with the chosen page first and at least one other.
 
-    Of more than `shown` matching pages, the most recently visited ones count as shown.
+    Of more than `SHOWN` matching pages, the most recently visited ones count as shown.
     """
     texts = [page_words(url, title) for url, title in zip(history.urls, history.titles, strict=True)]
     padded = [f" {text}" for text in texts]
@@ -162,7 +163,7 @@ def find_searches(history: History, *, shown: int = 10) -> ShownPages:
             others = matching[query]
             others = others[(last_visit[others] > -np.inf) & (others != page)]
             if len(others):
-                newest = np.argsort(-last_visit[others], kind="stable")[: shown - 1]
+                newest = np.argsort(-last_visit[others], kind="stable")[: SHOWN - 1]
                 blocks.append(np.concatenate(([page], others[newest])))
                 times.append(time)
         last_visit[page] = time

@@ -42,7 +42,6 @@ from quorank.tuning.histories.generated import (
     visits_of,
     vocabulary,
 )
-from quorank.tuning.searches import take_rows
 from quorank.tuning.studies.study import Study, TypedSearches
 
 CHUNK = 256  # persons at once: their pages stay in memory for a moment only
@@ -295,4 +294,4 @@ def observe_study(
     orders |= {arm: PageOrder(shipped, 0.0 if arm.endswith("no-decay") else DECAY) for arm in controls}
     arms = np.array(study.assign_all(f"person-{number}" for number in range(first, first + clients)))
     found = observe_typing(seed, first, clients, people, orders)
-    return {arm: take_rows(typed, arms[typed.client - first] == arm) for arm, typed in found.items()}
+    return {arm: typed.of_arm(arms[typed.client - first], arm) for arm, typed in found.items()}

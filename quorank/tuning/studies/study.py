@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from quorank.data.logs.csv_table import named_records
 from quorank.errors import BadInput, brief, require
@@ -27,12 +28,10 @@ from quorank.files.codec import Length, Range, decode
 from quorank.files.documents import read_toml
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.parts import Numbers
-from quorank.tuning.searches import take_rows
 
 Metric = Literal["characters", "rank"]
 METRICS: tuple[Metric, ...] = ("characters", "rank")  # typed before a suggestion is selected; its rank, from 0 (§6.2)
 LARGEST = {"characters": 12.0, "rank": 6.0}
-COLUMNS = ("client", "arm", "characters", "rank")
 KEY_BYTES = 32  # of an Ed25519 public key
 _MOST = 2**31 - 1
 
@@ -60,6 +59,10 @@ class TypedSearches(NamedTuple):
     def metric(self, name: str) -> Doubles:
         """Return the values (searches,) of a metric."""
         return np.asarray(getattr(self, name), dtype=np.float64)
+
+    def of_arm(self, arms: npt.NDArray[np.str_], arm: str) -> TypedSearches:
+        """Return the searches of an arm; `arms` (searches,) names the arm of each."""
+        return TypedSearches(*(column[arms == arm] for column in self))
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def read_collected(path: Path, study: Study) -> dict[str, TypedSearches]:
     """Read the searches of each arm. Clients are checked against the study's assignment."""
     typed, arms = _read_searches(path, study)
     arm_of = np.array(arms, dtype=np.str_)[typed.client]
-    return {arm: take_rows(typed, arm_of == arm) for arm in study.arms}
+    return {arm: typed.of_arm(arm_of, arm) for arm in study.arms}
 
 
 def read_pilot(path: Path) -> TypedSearches:
@@ -176,7 +179,8 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
     arms: list[str] = []
     clients: list[int] = []
     metrics: list[tuple[int, int]] = []
-    for where, row in named_records(path, ("client", *METRICS), f"expected a CSV with the columns {','.join(COLUMNS)}"):
+    expected = "expected a CSV with the columns client,arm,characters,rank"
+    for where, row in named_records(path, ("client", *METRICS), expected):
         client, arm = row["client"], row.get("arm")
         number = numbers.setdefault(client, len(numbers))
         if study is not None:
