@@ -20,6 +20,7 @@ import numpy as np
 from quorank.errors import require
 from quorank.files.documents import load_json
 from quorank.kernels.arrays import Int32s
+from quorank.privacy.secure_sum.messages import MessageReader
 
 VERSION = 1
 MOST_BYTES = 1 << 26  # largest body of an envelope: 64 MiB
@@ -195,32 +196,18 @@ class Catalogue:
         return cls(ids.astype(np.int32), lengths)
 
 
-class ByteReader:
+class ByteReader(MessageReader):
     """Sequential reader of a message; every step refuses what does not fit, with the message's name."""
 
-    def __init__(self, raw: bytes, words: str) -> None:
-        self.raw, self.words, self.at = raw, words, 0
-
-    def check(self, condition: object, fault: str) -> None:
+    def check(self, condition: object, fault: str, code: str = "silo-message.malformed") -> None:
         """Refuse the message unless `condition` holds."""
-        said = f"{self.words} cannot be read: it {fault}; drop it and have it sent again"
-        require(condition, "silo-message.malformed", said)
+        super().check(condition, fault, code)
 
     def check_version(self, version: int) -> None:
         """Refuse another version of the protocol."""
         older = "older" if version < VERSION else "newer"
         said = f"{self.words} has version {version} of the protocol, {older} than this program's {VERSION}"
         require(version == VERSION, "silo-message.other-version", f"{said}; all parties must run the same")
-
-    def bytes(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
-        self.check(0 <= count <= len(self.raw) - self.at, f"ends after {len(self.raw)} bytes, too early")
-        self.at += count
-        return self.raw[self.at - count : self.at]
-
-    def unpack(self, item: struct.Struct) -> tuple[Any, ...]:
-        """Return the next fixed-size fields."""
-        return item.unpack(self.bytes(item.size))
 
     def name(self) -> str:
         """Return a party's name, which follows its length."""
