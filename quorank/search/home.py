@@ -5,8 +5,7 @@ The folder belongs to its owner alone (mode 0700, files 0600). Reading needs no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -67,12 +66,10 @@ class SearchHome:
         """Write the settings atomically."""
         write_whole(self.folder / SETTINGS, json_bytes(settings), durable=True, private=True)
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[bool]:
         """Hold the writer's lock inside the block.
 
         Raises:
             BadInput: `folder.busy`, if another process or thread holds it.
         """
-        with ProcessLock(self.folder / WRITING).hold(BUSY):
-            yield
+        return ProcessLock(self.folder / WRITING).hold(BUSY)

@@ -103,21 +103,19 @@ class TakingPart:
                 self._client = None
                 self._history.drop_shared()
             elif self.joined:
-                self.try_newest()
+                self._try_newest()
         return report
 
-    def try_newest(self) -> None:
+    def _try_newest(self) -> None:
         """Add the newest ranker to the mean, and use the mean unless it is worse on the person's past choices."""
-        with self._mutex:
-            found = self.client.store.ranker
-            if found is None or found.round <= self._history.last_tried(found.run):
-                return
-            mean, count = self._history.mean(found.run) or (shipped_parameters(), 1)
-            mean = mean + (found.theta - mean) / (count + 1)
-            present = self._history.shared
-            lists = self._history.lists(self._fit.newest)
-            trial = try_ranker(shipped_parameters() if present is None else present, mean, lists, self._fit)
-            self._history.note_trial(time.time(), found.run, found.round, trial, mean, count + 1)
+        found, present = self.client.store.ranker, self._history.shared
+        if found is None or found.round <= self._history.last_tried(found.run):
+            return
+        mean, count = self._history.mean(found.run) or (shipped_parameters(), 1)
+        mean = mean + (found.theta - mean) / (count + 1)
+        lists = self._history.lists(self._fit.newest)
+        trial = try_ranker(shipped_parameters() if present is None else present, mean, lists, self._fit)
+        self._history.note_trial(time.time(), found.run, found.round, trial, mean, count + 1)
 
     def leave(self) -> SyncReport:
         """Withdraw: ask the service to forget this device, erase it, and restore the shipped ranker."""

@@ -19,10 +19,10 @@ from quorank.search.pages.changes import web_address
 from quorank.search.sources.source import opened_path, shown_name
 from quorank.service.dashboard.numbers import ago, byte_count, duration, small
 
-HERE = Path(__file__).parent
 KIND_NAMES = {"folder": "Files", "mail": "Mail", "firefox": "Firefox", "chromium": "Chromium"}
 """Displayed names of the kinds of sources."""
-DAY = 86400.0
+SMALLEST = 0.005
+"""Number below which a share is shown as 0."""
 
 
 def draw(template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -40,7 +40,7 @@ def environment() -> Environment:
         "day": day,
         "duration": duration,
         "iso": lambda at: moment(at).isoformat(timespec="seconds"),
-        "kind": kind_name,
+        "kind": lambda kind: KIND_NAMES.get(kind, kind.replace("-", " ").capitalize()),
         "line": lambda text: printable(" ".join(text.split())),
         "number": lambda number: f"{number:,}",
         "place": place,
@@ -56,7 +56,7 @@ def environment() -> Environment:
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
     """Return (content, media type) of the static files by path."""
-    folder = HERE / "static"
+    folder = Path(__file__).parent / "static"
     return {
         "/static/pages.css": (f"{STYLE.strip()}\n".encode() + (folder / "pages.css").read_bytes(), "text/css"),
         "/static/pages.js": ((folder / "pages.js").read_bytes(), "text/javascript"),
@@ -65,11 +65,6 @@ def static_files() -> dict[str, tuple[bytes, str]]:
 
 
 # ---------------------------------------------------------------- filters
-
-
-def kind_name(kind: str) -> str:
-    """Return the displayed name of a kind of source."""
-    return KIND_NAMES.get(kind, kind.replace("-", " ").capitalize())
 
 
 def moment(at: float) -> datetime:
@@ -101,16 +96,16 @@ def place(path: str) -> str:
 
 def signed(number: float) -> str:
     """Return a number with its sign in few digits."""
-    return "0" if abs(number) < 0.005 else f"{number:+.2f}".replace("-", "−")
+    return "0" if abs(number) < SMALLEST else f"{number:+.2f}".replace("-", "−")
 
 
-def share_bars(rows: Sequence[tuple[str, float, tuple[float, ...]]], smallest: float = 0.005) -> dict[str, Any]:
+def share_bars(rows: Sequence[tuple[str, float, tuple[float, ...]]]) -> dict[str, Any]:
     """Return a bar chart of (name, number, further columns); the longest bar has length 100, positive ones lie right.
 
-    Rows below `smallest` are summed in `others`. `shown` has begin and length of the bar after the columns of each row.
+    Numbers below `SMALLEST` are summed in `others`. `shown` has begin and length of the bar after the columns of a row.
     """
-    large = [row for row in rows if abs(row[1]) >= smallest]
-    rest = [number for _, number, _ in rows if abs(number) < smallest]
+    large = [row for row in rows if abs(row[1]) >= SMALLEST]
+    rest = [number for _, number, _ in rows if abs(number) < SMALLEST]
     most = max((abs(number) for _, number, _ in large), default=1.0)
     shown = [(name, n, more, 100 * min(n, 0.0) / most, 100 * abs(n) / most) for name, n, more in large]
     left = min((start for *_, start, _ in shown), default=0.0)

@@ -39,6 +39,7 @@ CREATE TABLE trials (
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 INSERT INTO facts VALUES ('version', 0);
 """
+_DROP_OLDEST = "DELETE FROM {table} WHERE id NOT IN (SELECT id FROM {table} ORDER BY id DESC LIMIT ?)"
 _DROP_RANKERS = "DELETE FROM facts WHERE name = 'shared' OR name LIKE 'mean %'"
 CHOICES = FileKind(
     0x51524348,
@@ -105,14 +106,8 @@ class ChoiceHistory:
         token, features = secrets.token_hex(16), np.ascontiguousarray(one.features, dtype="<f4")
         row = (at, query_key(query), *document, one.rank, one.chosen, len(features), features.tobytes(), token)
         with self._writing() as database:
-            database.execute(
-                "INSERT INTO choices (at, query, source, key, rank, chosen, documents, features, token)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            database.execute(
-                "DELETE FROM choices WHERE id NOT IN (SELECT id FROM choices ORDER BY id DESC LIMIT ?)", (MOST_CHOICES,)
-            )
+            database.execute("INSERT INTO choices VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            database.execute(_DROP_OLDEST.format(table="choices"), (MOST_CHOICES,))
         return token
 
     def choices(self) -> list[StoredChoice]:
@@ -142,13 +137,13 @@ class ChoiceHistory:
         )
         found = []
         for raw, documents, chosen, rank, query in reversed(rows):
-            self._require_sound(len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents)
+            self._require_intact(len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents)
             features = np.frombuffer(raw, dtype="<f4").reshape(documents, self.n_features).astype(np.float32)
             found.append(ChosenList(features, chosen, rank, query))
         return found
 
-    def _require_sound(self, sound: bool) -> None:
-        require(sound, "file.damaged", CHOICES.damaged, f"{self._database.path}")
+    def _require_intact(self, intact: bool) -> None:
+        require(intact, "file.damaged", CHOICES.damaged, f"{self._database.path}")
 
     def forget(self, names: Sequence[str], *, all_: bool = False) -> None:
         """Erase choices by their names; with `all_` also the shared ranker and all trials."""
@@ -171,7 +166,7 @@ class ChoiceHistory:
         found = self._database.rows("SELECT value FROM facts WHERE name = ?", name)
         if not found:
             return None
-        self._require_sound(len(found[0][0]) == 8 * size)
+        self._require_intact(len(found[0][0]) == 8 * size)
         return np.frombuffer(found[0][0], dtype="<f8").astype(np.float64)
 
     def last_tried(self, run: str) -> int:
@@ -188,13 +183,8 @@ class ChoiceHistory:
         """Store the result of a trial of the mean of `count` rankers, and the mean."""
         facts = [(f"mean {run}", np.append(theta, count)), *([("shared", theta)] if trial.taken else [])]
         with self._writing() as database:
-            database.execute(
-                "INSERT INTO trials (at, run, round, lists, difference, error, taken) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (at, run, round_, *trial),
-            )
-            database.execute(
-                "DELETE FROM trials WHERE id NOT IN (SELECT id FROM trials ORDER BY id DESC LIMIT ?)", (MOST_TRIALS,)
-            )
+            database.execute("INSERT INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", (at, run, round_, *trial))
+            database.execute(_DROP_OLDEST.format(table="trials"), (MOST_TRIALS,))
             for name, numbers in facts:
                 database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, numbers.astype("<f8").tobytes()))
 
@@ -203,10 +193,7 @@ class ChoiceHistory:
         rows = self._database.rows(
             "SELECT at, run, round, lists, difference, error, taken FROM trials ORDER BY id DESC"
         )
-        return [
-            StoredTrial(at, run, round_, RankerTrial(lists, difference, error, bool(taken)))
-            for at, run, round_, lists, difference, error, taken in rows
-        ]
+        return [StoredTrial(at, run, round_, RankerTrial._make(trial)) for at, run, round_, *trial in rows]
 
     def drop_shared(self) -> None:
         """Restore the shipped ranker."""

@@ -57,9 +57,14 @@ def _from_folder(path: Path) -> TextCollection:
     marked = set(beginning_with((smart.MARK, sgml.DOCUMENT_MARK, sgml.TOPIC_MARK)))
     tables = [file for file in files if file not in marked and _is_named(file, _JUDGEMENT_NAMES)]
     if records := beginning_with(smart.MARK):
-        documents, queries = _documents_and_queries(path, records)
+        queries = [file for file in records if _is_named(file, _QUERY_NAMES)]
+        documents = [file for file in records if file not in queries]
+        expected = "expected one file of documents and one of queries (with `qry` in its name)"
+        sentence = f"{expected}, found {', '.join(file.name for file in records)}"
+        require(len(documents) == 1 and len(queries) <= 1, "text.ambiguous-files", sentence, f"{path}")
         judgements = tables[0] if tables and queries else None
-        return _without_tables(smart.read_smart(documents, queries, judgements, name), tables, judgements)
+        read = smart.read_smart(documents[0], queries[0] if queries else None, judgements, name)
+        return _without_tables(read, tables, judgements)
     if texts := beginning_with(sgml.DOCUMENT_MARK):
         topics = beginning_with(sgml.TOPIC_MARK)
         listed = ", ".join(file.name for file in topics)
@@ -84,16 +89,6 @@ def _from_folder(path: Path) -> TextCollection:
 def _without_tables(found: TextCollection, tables: list[Path], read: Path | None) -> TextCollection:
     """Record the judgement files that were not read: all but the first, and all of a collection without queries."""
     return replace(found, skipped=add_skipped(found.skipped, files_of_judgements=[f.name for f in tables if f != read]))
-
-
-def _documents_and_queries(path: Path, records: list[Path]) -> tuple[Path, Path | None]:
-    """Return the files of documents and of queries of a SMART collection, by their names."""
-    queries = [file for file in records if _is_named(file, _QUERY_NAMES)]
-    documents = [file for file in records if file not in queries]
-    expected = "expected one file of documents and one of queries (with `qry` in its name)"
-    sentence = f"{expected}, found {', '.join(file.name for file in records)}"
-    require(len(documents) == 1 and len(queries) <= 1, "text.ambiguous-files", sentence, f"{path}")
-    return documents[0], queries[0] if queries else None
 
 
 def _is_named(file: Path, words: tuple[str, ...]) -> bool:
