@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict, get_args
 
 import numpy as np
@@ -41,11 +40,6 @@ class Publication:
     limits: bytes = b""  # `ReplyLimits` as JSON; empty: no replies are accepted (secure sums use letters)
     opened: float = 0.0  # time of publication by the store's clock
 
-    @cached_property
-    def turns(self) -> Turns:
-        """Limits on the replies of one member."""
-        return Turns(self.most or None, self.rest)
-
     def asks(self, member: int) -> bool:
         """Return whether a member belongs to the cohort."""
         return not self.asked or bool((np.frombuffer(self.asked, "<u4") == member).any())
@@ -58,7 +52,7 @@ class Publication:
 
     def check_turn(self, taken: int, last: int, filled: int) -> None:
         """Reject a member with `taken` replies, the last in round `last`, where the round already has `filled` replies."""
-        self.turns.check(taken, last, self.round)
+        Turns(self.most or None, self.rest).check(taken, last, self.round)
         full = self.room and filled >= self.room
         require(not full, "reply.round-full", "the round already has all its replies")
 

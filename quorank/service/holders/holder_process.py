@@ -21,7 +21,7 @@ from quorank import __version__
 from quorank.errors import BadInput, Interrupted
 from quorank.files.atomic import write_whole
 from quorank.kernels.process import interruptible
-from quorank.protocol.messages import Kind, Publication, leaving_receipt
+from quorank.protocol.messages import Kind, leaving_receipt
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.dashboard.status import RoundFigures, State, Status, Versions, seconds_left, with_round
 from quorank.service.holders.rounds import FAST, SLOW, signed_task
@@ -195,15 +195,9 @@ class Held(ABC, Generic[HomeKind]):
             code = error.errno if isinstance(error, OSError) else None
             self.log.write("checkpoint_failed", round=self.place[0], code=code)
 
-    def signed(self, kind: Kind, round_: int, content: bytes, wait: float, **limits: Any) -> Publication:
-        """Return a signed task for all members."""
-        return signed_task(self.home.key, kind, self.home.settings.run, round_, content, wait, **limits)
-
     def declare(self, kind: Kind, round_: int, content: bytes, wait: float) -> None:
-        """Publish a task unless the current one has its kind."""
-        found = self.store.publication()
-        if found is None or found.kind != kind:
-            self.store.publish(self.signed(kind, round_, content, wait))
+        """Publish a task to which nobody replies."""
+        self.store.publish_once(signed_task(self.home.key, kind, self.home.settings.run, round_, content, wait))
 
 
 def hold(

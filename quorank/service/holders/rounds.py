@@ -180,14 +180,7 @@ class Holder:
 
     def declare_over(self, coordinator: Coordinator) -> None:
         """Publish the end of the run, with the current ranker."""
-        self._publish(self._over(coordinator, coordinator.state))
-
-    def _publish(self, wanted: Publication) -> Publication:
-        """Publish a task unless it is the current one."""
-        found = self.store.publication()
-        if found is not None and replace(found, number=0, opened=0.0, next=wanted.next) == wanted:
-            return found
-        return self.store.publish(wanted)
+        self.store.publish_once(self._over(coordinator, coordinator.state))
 
     # ------------------------------------------------------------ rounds
 
@@ -203,7 +196,7 @@ class Holder:
         keeping, state = coordinator.storage, coordinator.state
         if isinstance(keeping, KeptInStore):
             keeping.following = lambda following: self._follow(coordinator, kind, following)
-        published = self._publish(self.publication(coordinator, state, kind))
+        published = self.store.publish_once(self.publication(coordinator, state, kind))
         coordinator.plan(max(0.0, self.store.now() - published.opened))
         if self._open != (coordinator.run, state.round):
             self._open, self._taken = (coordinator.run, state.round), 0

@@ -21,7 +21,7 @@ from quorank.files.documents import json_bytes, parse_json
 from quorank.protocol.messages import Publication
 from quorank.service.dashboard.status import Quality, RoundFigures, State, Status, WeightStatus
 from quorank.service.holders.holder_process import Held, main
-from quorank.service.holders.rounds import LONGEST_NEXT, next_seconds
+from quorank.service.holders.rounds import LONGEST_NEXT, next_seconds, signed_task
 from quorank.service.home import TERMS, Home, Settings
 from quorank.service.store.sql_store import Finished, RepliesCame
 from quorank.tuning.coordinator import TuningState
@@ -130,8 +130,8 @@ class TuningService(Held[TuningHome]):
 
     def _publication(self, state: TuningState) -> Publication:
         wait = next_seconds(len(self.store.admitted()), self.home.settings.deadline, self.soonest)
-        return self.signed(
-            "tuning", state.version, self.version.task(state), wait,
+        return signed_task(
+            self.home.key, "tuning", self.run, state.version, self.version.task(state), wait,
             room=self.version.replies_needed(state), limits=json_bytes(self.version.limits(state)),
         )  # fmt: skip
 

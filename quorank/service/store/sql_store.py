@@ -358,6 +358,13 @@ class SqlStore:
             self.database.execute(change, one.run, one.round, NOTHING)
         return one
 
+    def publish_once(self, publication: Publication) -> Publication:
+        """Publish a task unless it is the current one."""
+        found = self.publication()
+        if found is not None and replace(found, number=0, opened=0.0, next=publication.next) == publication:
+            return found
+        return self.publish(publication)
+
     def keep(self, documents: Mapping[str, bytes | None], finished: Finished | None = None) -> None:
         """Write the holder's documents (None: removed) and delete a round's replies, in one transaction."""
         with self.holding():
