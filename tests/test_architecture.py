@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import quorank
+from quorank.service.dashboard.event_log import plain_code
 
 PACKAGE = Path(quorank.__file__).parent
 LAYERS = [
@@ -225,6 +226,27 @@ def test_every_error_has_a_code() -> None:
                 if len(given) < 2 or not (CODE.fullmatch(code) or isinstance(given[0], ast.Name | ast.Attribute)):
                     bad.append(f"{file}:{node.lineno}: {ast.unparse(node)[:80]}")
     assert bad == []
+
+
+def codes_of(files: Iterable[str]) -> list[ast.expr]:
+    """The codes of all errors that are raised in these files, as they stand there."""
+    calls = [n for f in files for n in nodes_of(f) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    raised = [call.args[:1] for call in calls if call.func.id == "BadInput" and len(call.args) > 1]
+    required = [call.args[1:2] for call in calls if call.func.id == "require" and len(call.args) > 2]
+    return [code for codes in raised + required for code in codes]
+
+
+def test_codes_of_errors_are_literals_that_the_log_takes() -> None:
+    literals = {code.value for code in codes_of(FILES) if isinstance(code, ast.Constant)}
+    assert "reply.norm" in literals and {plain_code(code) for code in literals} == literals
+    told = ("engines/", "service/", "member/", "protocol/", "federation/coordinator.py")
+    here = codes_of(file for file in FILES if file.startswith(told))
+    names = {ast.unparse(code) for code in here if not isinstance(code, ast.Constant)}
+    others = {name for name in names if not name.isupper()}  # constants of modules
+    ours = {"code"}  # of `CohortSum.dropped` and `SecureRounds.liars`, which hold codes of secure sums
+    assert others <= {"error.code", "verdict.code", "report.code", "outcome.code"} | ours, (
+        "nothing of a message is part of a code"
+    )
 
 
 def test_nobody_looks_inside_a_sentence() -> None:

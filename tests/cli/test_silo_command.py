@@ -5,33 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import Quorank
-
-
-def write_collection(folder: Path, documents: int = 60, queries: int = 16) -> Path:
-    """A small collection in the BEIR layout: a query is answered by the documents that share its rare word."""
-    random = np.random.default_rng(1)
-    folder.mkdir()
-    common = [f"common{i}" for i in range(30)]
-    with (folder / "corpus.jsonl").open("w") as out:
-        for d in range(documents):
-            words = [*random.choice(common, 12), *([f"rare{d % 4}"] * 2)]
-            out.write(json.dumps({"_id": f"d{d}", "title": f"rare{d % 4} {words[0]}", "text": " ".join(words)}) + "\n")
-    with (folder / "queries.jsonl").open("w") as out:
-        for q in range(queries):
-            out.write(json.dumps({"_id": f"q{q}", "text": f"rare{q % 4} {common[q]}"}) + "\n")
-    (folder / "qrels").mkdir()
-    lines = ["query-id\tcorpus-id\tscore"]
-    lines += [f"q{q}\td{d}\t1" for q in range(queries) for d in range(documents) if d % 4 == q % 4]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
-    return folder
+from silo_groups import write_collection
 
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_collection(tmp_path_factory.mktemp("texts") / "rare")
+    return write_collection(tmp_path_factory.mktemp("texts") / "rare", "own", 60, 16)
 
 
 def test_the_demo_holds_the_ranker_against_the_search_that_parties_have(quorank: Quorank, collection: Path) -> None:
@@ -49,7 +30,7 @@ def test_the_demo_holds_the_ranker_against_the_search_that_parties_have(quorank:
 
 
 def test_several_collections_are_a_party_each(quorank: Quorank, tmp_path: Path, collection: Path) -> None:
-    other = write_collection(tmp_path / "second", documents=40)
+    other = write_collection(tmp_path / "second", "other", 40, 16)
     words = ("silo", "demo", "--collection", collection, "--collection", other, "--trials", 1, "--json")
     assert list(json.loads(quorank(*words).out)["parties"]) == ["rare", "second"]
 
@@ -68,11 +49,11 @@ def test_refusals_are_one_sentence(quorank: Quorank, arguments: tuple[str, ...],
 @pytest.fixture
 def lossy(tmp_path: Path) -> Path:
     """A collection with an empty document and a judgement of a document that is not there."""
-    folder = write_collection(tmp_path / "lossy")
+    folder = write_collection(tmp_path / "lossy", "own", 60, 16)
     with (folder / "corpus.jsonl").open("a") as out:
         out.write(json.dumps({"_id": "empty", "title": "", "text": " "}) + "\n")
     with (folder / "qrels" / "test.tsv").open("a") as out:
-        out.write("q0\tgone\t1\nq0\tempty\t1\n")
+        out.write("own-query-0\tgone\t1\nown-query-0\tempty\t1\n")
     return folder
 
 

@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from multiprocessing.connection import Client
 from pathlib import Path
 
 import pytest
+from real_services import is_alive, until
 
 pytest.importorskip("flwr", reason="needs quorank[flower]")
 
@@ -25,13 +25,6 @@ from quorank.engines import flower_apps
 from quorank.engines.flower import NODE, SOCKET, FlowerNetwork, FlowerTransport, NetworkDown, flower, free_ports
 from quorank.errors import BadInput
 from quorank.protocol.transport import FAILED, Arrival, Failure
-
-
-def wait_until(condition, seconds=20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 def test_the_package_must_be_there_and_of_a_known_version(monkeypatch) -> None:
@@ -100,12 +93,12 @@ def test_messages_go_to_nodes_and_answers_come_back_once(transport) -> None:
     def report(nodes, *answers) -> tuple[list[Arrival], tuple[list[tuple[str, int, bytes]], set[str]]]:
         app.send((nodes, list(answers)))
         arrived: list[Arrival] = []
-        assert wait_until(lambda: arrived.extend(transport.pull()) or app.poll())
+        until(lambda: arrived.extend(transport.pull()) or app.poll())
         return arrived, app.recv()
 
     with Client(str(transport.path)) as app:
         app.send(None)
-        assert wait_until(lambda: transport.pull() == [] and transport.connected)
+        until(lambda: transport.pull() == [] and transport.connected)
         assert report([22, 99]) == ([], ([], set()))
         assert transport.nodes() == ["22", "99"]
         first, second = transport.push([("22", b"one"), ("99", b"two")])
@@ -124,14 +117,7 @@ def test_messages_go_to_nodes_and_answers_come_back_once(transport) -> None:
             node.send(("dead", 22, b""))
             assert node.recv_bytes() == b""
         assert transport.nodes() == []
-    assert wait_until(lambda: transport.pull() == [] and not transport.connected)
-
-
-def is_alive(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
+    until(lambda: transport.pull() == [] and not transport.connected)
 
 
 PARENT = """
@@ -158,12 +144,12 @@ def test_children_and_grandchildren_end_with_their_parent(number, tmp_path) -> N
     assert parent.stdout is not None
     children = [int(word) for word in parent.stdout.readline().split()]
     log = folder / "one.log"
-    assert wait_until(lambda: log.exists() and log.read_text().strip() != "")
+    until(lambda: log.exists() and log.read_text().strip() != "")
     family = [*children, int(log.read_text())]
     assert len(family) == 3 and all(map(is_alive, family))
     parent.send_signal(number)
     parent.communicate(timeout=20)
-    assert wait_until(lambda: not any(map(is_alive, family)) and not folder.exists())
+    until(lambda: not any(map(is_alive, family)) and not folder.exists())
 
 
 def test_a_network_goes_on_without_a_node_and_not_without_its_single_parts(tmp_path) -> None:
@@ -176,7 +162,7 @@ def test_a_network_goes_on_without_a_node_and_not_without_its_single_parts(tmp_p
         def start(name: str) -> None:
             code = f"import time; print({name!r}, 'says this', flush=True); time.sleep(600)"
             network.processes.start(name, [sys.executable, "-c", code], dict(os.environ))
-            assert wait_until(lambda: network.processes.last_line(name) == f"{name} says this")
+            until(lambda: network.processes.last_line(name) == f"{name} says this")
 
         for name in ("superlink", "executor", "node-0", "node-0-executor", "node-1", "node-1-executor"):
             start(name)
@@ -184,7 +170,7 @@ def test_a_network_goes_on_without_a_node_and_not_without_its_single_parts(tmp_p
             network.check()
         with Client(str(network.transport.path)) as app:
             app.send(None)
-            assert wait_until(lambda: network.transport.connected)
+            until(lambda: network.transport.connected)
             end("node-0-executor")
             network.check()
             assert not network.is_alive("node-0") and network.is_alive("node-1")
@@ -196,7 +182,8 @@ def test_a_network_goes_on_without_a_node_and_not_without_its_single_parts(tmp_p
             with pytest.raises(NetworkDown, match="no node is left"):
                 network.check()
         family = [child.pid for child in network.processes.children.values()]
-    assert not network.folder.exists() and wait_until(lambda: not any(map(is_alive, family)))
+    until(lambda: not any(map(is_alive, family)))
+    assert not network.folder.exists()
 
 
 def test_ports_are_free_and_differ() -> None:

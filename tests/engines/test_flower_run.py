@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import real_services
 
 from quorank.cli.main import main
 from quorank.engines.flower import FlowerTransport
@@ -71,13 +72,8 @@ def experiment_of(collection: Path, *assignments: str) -> Experiment:
     return Experiment.read(set_values(parse_experiment_file(file_of(collection), "flower.toml"), assignments))
 
 
-def running(token: str) -> list[str]:
-    """The processes that inherited this token from a test and have not ended."""
-    return list(running_with_ids(token).values())
-
-
-def running_with_ids(token: str) -> dict[int, str]:
-    """The same by their ids."""
+def running(token: str) -> dict[int, str]:
+    """The processes that inherited this token from a test and have not ended, by their ids."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -149,9 +145,9 @@ def test_two_nodes_of_which_one_dies_come_to_the_same_bytes_send_nothing_private
 ) -> None:
     token, folder = uuid.uuid4().hex, tmp_path / "sent"
     process = started(tmp_path, collection, token, "--engine", "flower", "--nodes", "2", "--json")
-    until(lambda: len(list(folder.iterdir())) >= 2, process)
-    until(lambda: len({file.name.split()[1] for file in folder.iterdir()}) == 2, process)
-    nodes = [pid for pid, words in running_with_ids(token).items() if "flower-supernode" in words]
+    wait_for(process, lambda: len(list(folder.iterdir())) >= 2)
+    wait_for(process, lambda: len({file.name.split()[1] for file in folder.iterdir()}) == 2)
+    nodes = [pid for pid, words in running(token).items() if "flower-supernode" in words]
     assert len(nodes) == 2
     node = nodes[1]
     os.kill(node, signal.SIGKILL)
@@ -160,7 +156,7 @@ def test_two_nodes_of_which_one_dies_come_to_the_same_bytes_send_nothing_private
     assert f'"rounds": {ROUNDS}' in out
     assert results(tmp_path / "run") == results(expected)
     assert len(results(expected)) == 4 + 10
-    assert running(token) == []
+    assert not running(token)
 
     sent = [file.read_bytes() for file in folder.iterdir()]
     assert len(sent) > ROUNDS
@@ -178,12 +174,9 @@ def test_two_nodes_of_which_one_dies_come_to_the_same_bytes_send_nothing_private
         assert seen_in(b"".join(sent) + leak, secrets)
 
 
-def until(ready, process: subprocess.Popen[str], seconds: float = 240.0) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < end
-        time.sleep(0.05)
+def wait_for(process: subprocess.Popen[str], ready: Callable[[], bool]) -> None:
+    real_services.until(lambda: process.poll() is not None or ready(), seconds=240.0)
+    assert process.poll() is None, process.communicate()[1]
 
 
 @pytest.mark.slow
@@ -194,23 +187,15 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process
     token, sent = uuid.uuid4().hex, tmp_path / "sent"
     words = ("--engine", "flower", "--nodes", "1", "-q")
     process = started(tmp_path, collection, token, *words)
-    until(lambda: sum(1 for _ in sent.iterdir()) >= 2, process)  # in the second round
+    wait_for(process, lambda: sum(1 for _ in sent.iterdir()) >= 2)  # in the second round
     assert len(running(token)) >= 6
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    gone(token)
+    real_services.until(lambda: not running(token), seconds=20.0)  # also where their parent was killed
     assert not (tmp_path / "run" / "ranker.json").exists()
 
     run_experiment(experiment_of(collection), tmp_path / "run", resume=True, threads=1)
     assert results(tmp_path / "run") == results(expected)
-
-
-def gone(token: str) -> None:
-    """The processes go with the one that started them, within seconds also where it was killed."""
-    end = time.monotonic() + 20
-    while running(token) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert running(token) == []
 
 
 def noted(folder: Path) -> None:

@@ -9,19 +9,24 @@ import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from command_line import command
 from refusals import refused
+from scanned_items import ScannedItems
 
 from quorank.errors import BadInput
-from quorank.learning import LEARNERS, Learner
+from quorank.learning import LEARNERS
 from quorank.parts import Family
+from quorank.search.sources import SOURCES, UnchangedDocument
+from quorank.search.sources.source import GROUP
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "plugin"
-ENTRIES = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]["entry-points"]["quorank.parts"]
+POINTS = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]["entry-points"]
+ENTRIES = POINTS["quorank.parts"]
 
 
 @pytest.fixture(scope="session")
@@ -72,11 +77,11 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PLUGIN)
 
 
-def family(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> Family[Learner]:
-    """The family of learners, with these entry points installed."""
-    found = [EntryPoint(name, value, "quorank.parts") for name, value in entries]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)
-    return Family("learner", *LEARNERS.members.values(), base=Learner)
+def family(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str], of: Family[Any] = LEARNERS) -> Family[Any]:
+    """A family, by default of learners, with these entry points installed."""
+    found = {of.group: [EntryPoint(name, value, of.group) for name, value in entries]}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
+    return Family(of.name, *of.members.values(), base=of.base, word=of.word, group=of.group)
 
 
 def test_a_part_prints_and_reads_back(monkeypatch, sources) -> None:
@@ -136,3 +141,21 @@ def test_the_private_bit_is_unbiased_and_has_two_values(sources) -> None:
     assert odds[1] / odds[0] <= np.exp(1.0) * 1.1
     with pytest.raises(BadInput):
         OneBit(epsilon=0.0)
+
+
+def test_a_source_of_another_package_is_stored_and_scanned(monkeypatch, sources, tmp_path: Path) -> None:
+    known_sources = family(monkeypatch, *POINTS[GROUP].items(), of=SOURCES)
+    assert known_sources.kinds == ["folder", "mail", "firefox", "chromium", "todo"]
+    path = tmp_path / "todo.txt"
+    path.write_text("call Ann\nx buy milk\nwrite +paper\ncall Ann\n")
+    source = known_sources.read({"kind": "todo", "path": str(path)}, "source")
+    assert known_sources.read(source.table(), "source") == source and known_sources.parse(str(source)) == source
+    first = ScannedItems(source.scan({}))
+    assert [one.title for one in first.found.values()] == ["call Ann", "write +paper", "call Ann"]
+    assert source.watch_paths() == (path,)
+    known = first.after()
+    path.write_text("write +paper\n")
+    assert list(source.scan(known)) == [UnchangedDocument("write +paper 1")]
+    path.unlink()
+    gone = ScannedItems(source.scan(known))
+    assert gone.skipped and gone.unchanged == set(known)

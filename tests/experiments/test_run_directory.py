@@ -1,24 +1,28 @@
-"""A run's directory: interrupted anywhere it goes on to the same bits, and no failure leaves a half-made one."""
+"""A run's directory: interrupted anywhere it goes on to the same bits, never half-made, and read back."""
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from interrupted_runs import interrupted_run, stop_after
+from made_up_runs import load_run, load_runs
 from quick_runs import run_quickly
 from small_runs import experiment, files_of
 
-from quorank.errors import BadInput
+from quorank.errors import BadInput, Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.progress import load_checkpoint
-from quorank.experiments.runner import Interrupted, run_experiment
+from quorank.experiments.run_directory import is_grid
+from quorank.experiments.runner import run_experiment
 from quorank.reports.report import report_page
 
 ROUNDS = 40  # more than two groups of rankers that are evaluated together
@@ -158,3 +162,90 @@ def test_a_checkpoint_of_another_experiment_is_refused(
     interrupted_run(tmp_path / "run", monkeypatch)
     with pytest.raises(BadInput, match="another experiment"):
         run_quickly(experiment(*other), tmp_path / "run", resume=True)
+
+
+CARRIERS = {
+    "nothing": [],
+    "momentum": ["federation.server=momentum"],
+    "means, and what the validation split chose": [
+        'federation.server={ kind = "add", average = 3.0, among = [0.0, -0.5] }'
+    ],
+    "the noise on a mean": [
+        'federation.server={ kind = "add", average = 0.0, shrink = 1.0 }',
+        'privacy={ kind = "gaussian", epsilon = 100.0 }',
+    ],
+    "each client's history": [
+        'federation.aggregation={ kind = "nearest-neighbour-mixing", byzantine = 2, history = 0.9 }'
+    ],
+    "personal offsets": ["federation.personal=offset"],
+    "momentum of clients": ["federation.client_momentum=0.9"],
+    "the turns that were taken": [
+        'federation.participation={ kind = "arrivals", enough = 6, least = 2, most = 5, rest = 1 }'
+    ],
+    "a clip that follows its quantile": ['privacy={ kind = "gaussian", epsilon = 100.0, quantile = 0.5, clip = 0.1 }'],
+}
+
+
+@pytest.mark.parametrize("what", CARRIERS)
+def test_a_stopped_run_goes_on_to_the_same_bits(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = experiment(*CARRIERS[what])
+    run_quickly(chosen, tmp_path / "whole", threads=1)
+    run_in_pieces(chosen, tmp_path / "stopped", [5], monkeypatch)
+    assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
+
+
+def test_a_run_is_read_back(make_run) -> None:
+    run = load_run(make_run(seed=7, fold=3))
+    assert (run.seed, run.repetition) == (7, (7, "3"))
+    assert run.setting("federation.server.step") == 1.0
+    assert run.setting("federation.nothing.here", "default") == "default"
+    assert run.figure("offline", "ndcg@10") == run.summary["offline"]["ndcg@10"]
+    assert math.isnan(run.figure("online", "unknown"))
+
+
+def test_a_curve_holds_only_what_was_measured(make_run) -> None:
+    run = load_run(make_run(rounds=60, every=10))
+    x, y = run.curve("offline_ndcg@10")
+    assert x.tolist() == [4000 * r for r in (10, 20, 30, 40, 50, 60)]
+    assert np.isfinite(y).all()
+    assert len(run.curve("online_ndcg@10")[0]) == 60
+
+
+def test_no_run_here(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such directory"):
+        load_run(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match=r"not a run \(run.toml and summary.json missing\)"):
+        load_run(tmp_path)
+
+
+def test_an_unfinished_run_says_how_to_go_on(make_run) -> None:
+    folder = make_run()
+    (folder / "summary.json").unlink()
+    with pytest.raises(BadInput, match="run it again"):
+        load_run(folder)
+    (folder / "checkpoint.npz").touch()
+    with pytest.raises(BadInput, match=f"quorank run --resume {folder}"):
+        load_run(folder)
+
+
+def test_a_grid_stands_for_its_runs(make_grid, make_run) -> None:
+    grid, lone = make_grid(seeds=2), make_run(preset="informational")
+    assert is_grid(grid) and not is_grid(lone)
+    runs = load_runs([grid, lone, lone, grid / "perfect-1"])
+    assert [run.path.name for run in runs] == ["perfect-1", "perfect-2", "navigational-1", "navigational-2", "run"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "not readable as JSON"),
+        ('{"runs": "perfect-1"}', "runs: expected a list"),
+        ('{"runs": []}', "no runs yet"),
+        ('{"runs": ["gone", "perfect-1"]}', "1 of 2 runs are missing, the first is gone"),
+    ],
+)
+def test_a_damaged_grid_is_refused(make_grid, content: str, says: str) -> None:
+    grid = make_grid(seeds=1)
+    (grid / "grid.json").write_text(content)
+    with pytest.raises(BadInput, match=says):
+        load_runs([grid])

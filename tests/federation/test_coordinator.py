@@ -6,31 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from devices import MemoryStorage, coordinator_of, simulator_of, state_after
+from devices import FEDERATIONS, MemoryStorage, coordinator_of, simulator_of, state_after
 from refusals import refused
 
 from quorank.errors import BadInput
-from quorank.federation import Federation, Sampled
+from quorank.federation import Federation
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.reply import Reply, decode_reply, decode_task, encode_reply, encode_task
-from quorank.federation.rules import Krum, Median
-from quorank.learning import Evolution
-from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 
 CLIENTS, ROUNDS = 12, 4
-FEDERATIONS = {
-    "plain": Federation(CLIENTS, 3),
-    "sampled": Federation(CLIENTS, 3, participation=Sampled(7)),
-    "momentum": Federation(CLIENTS, 3, server=servers.Momentum()),
-    "krum": Federation(CLIENTS, 3, aggregation=Krum(byzantine=2)),
-    "median": Federation(CLIENTS, 3, aggregation=Median()),
-    "evolution": Federation(CLIENTS, 4, learner=Evolution(), privacy=RandomisedResponse()),
-    "gaussian": Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1)),
-    "quantile": Federation(CLIENTS, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1, quantile=0.5)),
-    "published": Federation(CLIENTS, 3, privacy=PublishedLaplace()),
-    "signs": Federation(CLIENTS, 3, privacy=Signs()),
-}
 
 
 def answers(simulator, coordinator) -> list[bytes]:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from devices import state_after
-from lists import simulate
+from lists import Contrast, simulate
 from sampling import sampled
 
 from quorank.engines.process import Simulator
 from quorank.federation import Adam, Add, Federation
-from quorank.learning import DBGD, MGD, PDGD, Counterfactual, Evolution, Learner, PairRank, Simulation
+from quorank.learning import DBGD, MGD, PDGD, Counterfactual, Evolution, PairRank, Simulation
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import MLP, Linear
 from quorank.users import Cascade
 
-
-@dataclass(frozen=True)
-class ClickedMean(Learner):
-    """Moves towards the clicked documents, away from the others."""
-
-    kind = "clicked-mean"
-
-    def learn(self, theta, shown):
-        if shown.clicks.any() and not shown.clicks.all():
-            theta = theta + 0.1 * (shown.features[shown.clicks].mean(0) - shown.features[~shown.clicks].mean(0))
-        return theta
-
-
-LISTS = [PDGD(), PDGD(window=2, share=0.5), Counterfactual(), PairRank(), ClickedMean()]
+LISTS = [PDGD(), PDGD(window=2, share=0.5), Counterfactual(), PairRank(), Contrast()]
 DUELS = [DBGD(gamma=0.1), MGD(alpha=0.1)]
 RANKERS = [Linear(), MLP(hidden=3)]
 

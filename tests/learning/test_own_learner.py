@@ -7,20 +7,19 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import command
 from equations import document_probabilities
-from lists import simulate
+from lists import Contrast, simulate
 from refusals import refused
 
 import quorank as qr
 from quorank.data.ranking import RankingData
 from quorank.learning import LEARNERS, Learner, Simulation
-from quorank.parts import Family, to_table
+from quorank.parts import to_table
 from quorank.rankers import Linear
 from quorank.users import Cascade
 
@@ -40,19 +39,6 @@ class ClickContrast(qr.Learner):
         return theta
 """
 SMALL = ("data.queries=60", "federation.clients=6", "federation.rounds=4", "evaluation.every=2")
-
-
-@dataclass(frozen=True)
-class Contrast(Learner):
-    """The same, here."""
-
-    kind = "contrast"
-    eta: float = 0.1
-
-    def learn(self, theta, shown):
-        if shown.clicks.any() and not shown.clicks.all():
-            theta = theta + self.eta * (shown.features[shown.clicks].mean(0) - shown.features[~shown.clicks].mean(0))
-        return theta
 
 
 @dataclass(frozen=True)
@@ -102,8 +88,8 @@ def parameters(run: Path) -> list[float]:
     return qr.open_run(run).ranker.theta.tolist()
 
 
-def test_learn_sees_each_list_as_it_was_shown_and_clicked(simulation) -> None:
-    seen = []
+def spy(seen: list, step: float = 0.0) -> Learner:
+    """A learner that writes down what it sees, and moves by a constant."""
 
     @dataclass(frozen=True)
     class Spy(Learner):
@@ -111,9 +97,14 @@ def test_learn_sees_each_list_as_it_was_shown_and_clicked(simulation) -> None:
 
         def learn(self, theta, shown):
             seen.append(shown)
-            return theta + 1.0
+            return theta + step
 
-    rows = simulate(simulation, Spy(), np.linspace(-1, 1, simulation.parameters), [3], 5)
+    return Spy()
+
+
+def test_learn_sees_each_list_as_it_was_shown_and_clicked(simulation) -> None:
+    seen: list = []
+    rows = simulate(simulation, spy(seen, 1.0), np.linspace(-1, 1, simulation.parameters), [3], 5)
     size = simulation.parameters
     np.testing.assert_allclose(rows[0, :size], 5.0)  # moved by 1 in each of 5 interactions
     assert len(seen) == 5
@@ -127,19 +118,10 @@ def test_learn_sees_each_list_as_it_was_shown_and_clicked(simulation) -> None:
 
 
 def test_propensity_is_equation_1_over_the_documents_not_yet_shown() -> None:
-    seen = []
-
-    @dataclass(frozen=True)
-    class Spy(Learner):
-        kind = "spy"
-
-        def learn(self, theta, shown):
-            seen.append(shown)
-            return theta
-
+    seen: list = []
     data = RankingData.from_arrays(np.eye(5), [0, 1, 2, 1, 0], [0, 5])
     scores = np.array([0.5, -0.5, 0.25, 1.5, 0.0])
-    simulate(Simulation(data, Linear(), Cascade(), 3, 3, k=3), Spy(), scores, range(20), 1)
+    simulate(Simulation(data, Linear(), Cascade(), 3, 3, k=3), spy(seen), scores, range(20), 1)
     for shown in seen:
         left = list(range(5))
         for row, propensity in zip(shown.features, shown.propensity, strict=True):
@@ -231,17 +213,6 @@ def test_a_class_of_this_process_prints_and_parses_back() -> None:
 def test_a_reference_to_no_learner_is_refused(kind, code) -> None:
     with refused(code, kind):
         LEARNERS.read(kind, "learner")
-
-
-def test_an_entry_point_is_the_same_learner(monkeypatch, tmp_path) -> None:
-    (tmp_path / "entry_learner.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("learner.click-contrast", "entry_learner:ClickContrast", "quorank.parts")
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
-    learners = Family("learner", *LEARNERS.members.values(), base=Learner)
-    part = learners.read({"kind": "click-contrast", "eta": 0.2}, "learner")
-    assert to_table(part) == {"kind": "click-contrast", "eta": 0.2}
-    assert learners.parse(str(part)) == part
 
 
 @pytest.mark.slow

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import math
-from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import quorank
 from quorank.service.dashboard.event_log import (
     EVENTS,
     OTHER,
@@ -117,37 +112,6 @@ def test_what_does_not_look_like_a_code_is_not_written(text) -> None:
     assert plain_code(text) == (text if is_code else OTHER)
     counts = {"reply.norm": 1, SECRET: 2}, {"reply.norm": 4, "": 1, "reply.clip": 5}
     assert add_refusals(*counts) == {"reply.norm": 5, OTHER: 3, "reply.clip": 5}
-
-
-@cache
-def calls_of(file: Path) -> list[ast.Call]:
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    return [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-
-
-def codes_of(files: Iterable[Path]) -> list[ast.expr]:
-    """The codes of all errors that are raised in these files, as they stand there."""
-    calls = [call for file in files for call in calls_of(file)]
-    raised = [call.args[:1] for call in calls if call.func.id == "BadInput" and len(call.args) > 1]
-    required = [call.args[1:2] for call in calls if call.func.id == "require" and len(call.args) > 2]
-    return [code for codes in raised + required for code in codes]
-
-
-def test_codes_of_errors_are_literals_that_the_log_takes() -> None:
-    package = Path(quorank.__file__).parent
-    literals = {code.value for code in codes_of(package.rglob("*.py")) if isinstance(code, ast.Constant)}
-    assert "reply.norm" in literals and {plain_code(code) for code in literals} == literals
-    folders = [package / name for name in ("engines", "service", "member", "protocol")]
-    assert all(folder.is_dir() for folder in folders)
-    here = codes_of(
-        [*(file for folder in folders for file in folder.rglob("*.py")), package / "federation" / "coordinator.py"]
-    )
-    names = {ast.unparse(code) for code in here if not isinstance(code, ast.Constant)}
-    others = {name for name in names if not name.isupper()}  # constants of modules
-    ours = {"code"}  # of `CohortSum.dropped` and `SecureRounds.liars`, which hold codes of secure sums
-    assert others <= {"error.code", "verdict.code", "report.code", "outcome.code"} | ours, (
-        "nothing of a message is part of a code"
-    )
 
 
 def test_every_event_is_said_in_words() -> None:

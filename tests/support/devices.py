@@ -13,19 +13,35 @@ import numpy as np
 
 from quorank.engines.process import Simulator
 from quorank.experiments.deployment import SimulatedUser
-from quorank.federation import Federation
+from quorank.federation import Federation, Sampled
+from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Task, encode_task
 from quorank.federation.rounds import State
+from quorank.federation.rules import Krum, Median
 from quorank.federation.storage import CoordinatorCheckpoint
-from quorank.learning import Simulation
+from quorank.learning import Evolution, Simulation
 from quorank.member.device import Device
 from quorank.member.private_store import PrivateStore
+from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.protocol.terms import Terms
 from quorank.rankers import Linear
 from quorank.users import Cascade
 
 SEED, CLIENTS, ROUNDS = 3, 6, 4
+FEDERATIONS = {
+    "plain": Federation(12, 3),
+    "sampled": Federation(12, 3, participation=Sampled(7)),
+    "momentum": Federation(12, 3, server=servers.Momentum()),
+    "krum": Federation(12, 3, aggregation=Krum(byzantine=2)),
+    "median": Federation(12, 3, aggregation=Median()),
+    "evolution": Federation(12, 4, learner=Evolution(), privacy=RandomisedResponse()),
+    "gaussian": Federation(12, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1)),
+    "quantile": Federation(12, 3, privacy=ClippedGaussian(epsilon=100.0, clip=0.1, quantile=0.5)),
+    "published": Federation(12, 3, privacy=PublishedLaplace()),
+    "signs": Federation(12, 3, privacy=Signs()),
+}
+"""Federations of twelve clients with every kind of round."""
 
 
 def simulator_of(

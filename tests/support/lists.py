@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import equations
 import numpy as np
 
 from quorank.data.ranking import RankingData
 from quorank.kernels.draws import Address, Purpose, key_of, uniforms
-from quorank.learning import Simulation
+from quorank.learning import Learner, Simulation
 from quorank.learning.client_loop import STATISTICS, Work
 from quorank.learning.exploration import draw_list
 from quorank.learning.pdgd import pair_coefficients
@@ -90,3 +92,16 @@ def reference_update(simulation, theta, client, interactions, round_, show, lear
         local = learn(local, x, shown, kept, clicked, address)
         statistics += equations.ndcg(seen, labels, 10), equations.reciprocal_rank(clicked), sum(clicked)
     return np.concatenate([local - theta, statistics])
+
+
+@dataclass(frozen=True)
+class Contrast(Learner):
+    """A learner in plain NumPy: towards the clicked documents, away from the others."""
+
+    kind = "contrast"
+    eta: float = 0.1
+
+    def learn(self, theta, shown):
+        if shown.clicks.any() and not shown.clicks.all():
+            theta = theta + self.eta * (shown.features[shown.clicks].mean(0) - shown.features[~shown.clicks].mean(0))
+        return theta

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html.parser
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from real_services import until
 from starlette.testclient import TestClient
 
 from quorank.errors import BadInput
@@ -110,14 +110,6 @@ def is_idle(search: PersonalSearch) -> bool:
             return True
     except BadInput:
         return False
-
-
-def until(ready: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Wait for something to be true."""
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
 
 
 class Seen(html.parser.HTMLParser):

@@ -79,23 +79,25 @@ def in_process(terms: SiloTerms, holdings: list[Holding]) -> bytes:
     return ranker_bytes(terms.saved_ranker(theta))
 
 
-def write_collection(folder: Path, own: str) -> Path:
+def write_collection(folder: Path, own: str, documents: int = 40, queries: int = 8) -> Path:
     """A small collection in the BEIR layout: a query is answered by the documents that share its rare word."""
     random = np.random.default_rng(len(own))
     folder.mkdir()
     words = [f"commonword{i}" for i in range(20)] + [f"{own}word{i}" for i in range(10)]
     with (folder / "corpus.jsonl").open("w") as out:
-        for d in range(40):
+        for d in range(documents):
             rare = f"rareword{d % 4}"
             text = " ".join([*random.choice(words, 12), rare, rare])
             out.write(
                 json.dumps({"_id": f"{own}-document-{d}", "title": f"{rare} {words[d % 30]}", "text": text}) + "\n"
             )
     with (folder / "queries.jsonl").open("w") as out:
-        for q in range(8):
-            out.write(json.dumps({"_id": f"{own}-query-{q}", "text": f"rareword{q % 4} {words[2 * q]}"}) + "\n")
+        for q in range(queries):
+            out.write(json.dumps({"_id": f"{own}-query-{q}", "text": f"rareword{q % 4} {words[2 * q % 20]}"}) + "\n")
     (folder / "qrels").mkdir()
     lines = ["query-id\tcorpus-id\tscore"]
-    lines += [f"{own}-query-{q}\t{own}-document-{d}\t1" for q in range(8) for d in range(40) if d % 4 == q % 4]
+    lines += [
+        f"{own}-query-{q}\t{own}-document-{d}\t1" for q in range(queries) for d in range(documents) if d % 4 == q % 4
+    ]
     (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     return folder

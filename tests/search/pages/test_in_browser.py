@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from browser import BROWSER, Chromium
-from own_search import SCRIPT, browsed, served_search, until
+from own_search import SCRIPT, browsed, served_search
 from PIL import Image
-from real_services import RealService, free_port
+from real_services import RealService, free_port, until
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse
 from starlette.routing import Route

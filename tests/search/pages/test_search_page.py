@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from own_search import NOTES, SCRIPT, OwnSearch, Seen, browsed, own_search, until
+from own_search import NOTES, SCRIPT, OwnSearch, Seen, browsed, own_search
+from real_services import until
 
 from quorank.errors import BadInput
 from quorank.search.pages.changes import open_document, web_address

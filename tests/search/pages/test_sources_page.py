@@ -8,8 +8,9 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from own_search import NOTES, OwnSearch, Seen, own_search, served_search, until, write_notes
+from own_search import NOTES, OwnSearch, Seen, own_search, served_search, write_notes
 from persons_files import mailbox_of, message
+from real_services import until
 
 from quorank.search.pages.upkeep import ScanProgress, Upkeep
 from quorank.search.personal_search import PersonalSearch
