@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -110,7 +111,7 @@ class _ShownSearch(NamedTuple):
     chosen: set[int]
 
 
-class PersonalSearch:
+class PersonalSearch(AbstractContextManager["PersonalSearch"]):
     """Search of one person; open it with `PersonalSearch.open`, and close it, or use it as a context manager.
 
     >>> with PersonalSearch.open(folder) as search:  # doctest: +SKIP
@@ -131,9 +132,6 @@ class PersonalSearch:
     def open(cls, folder: Path | str | None = None) -> PersonalSearch:
         """Open the search of a folder, by default that of this account."""
         return cls(SearchHome.open(folder))
-
-    def __enter__(self) -> PersonalSearch:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -188,7 +188,7 @@ class CandidateSearch:
         key = self.key
         if not key or len(key) > LONGEST_KEY:
             return
-        beginning = key if self.query.open_ended else f"{key} "
+        beginning = key if self.query.clauses[-1].kind in ("typed", "prefix") else f"{key} "
         ranges, columns = (beginning, _upper_bound(beginning)), ("name_key", "stem_key", "title_key")
         statements: list[tuple[int, str, tuple[str, ...]]] = [
             *((BEGINNING, f"{column} >= ? AND {column} < ?", ranges) for column in columns[::2]),

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quorank.kernels.arrays import Doubles, Integers, Uint64s
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.search.index.reading import SegmentReader, field_statistics
 from quorank.text.collection import Document
-from quorank.text.features import Features, FieldStatistics, bm25_robertson
+from quorank.text.features import Features, bm25_robertson, idf_smoothed
 from quorank.text.feedback import telling_terms
 from quorank.text.index import picked, whole_text
 
@@ -43,7 +43,9 @@ def likeness(rows: Integers, scores: Doubles, reader: SegmentReader) -> Doubles:
     likely = _likely_terms(columns["id"][rows[first]].tolist(), scores[first].tolist(), reader)
     terms = sorted(likely)
     hashes = np.array([reader.hash(term) for term in terms], dtype=np.uint64)
-    best, _ = telling_terms(np.array([likely[term] for term in terms]), _idf(reader, hashes), TERMS)
+    held = reader.frequencies("body", hashes)  # in the directories of segments: dead rows count until a merge
+    idf = idf_smoothed(max(float(len(reader.loaded.alive)), 1.0), held)
+    best, _ = telling_terms(np.array([likely[term] for term in terms]), idf, TERMS)
     postings = reader.postings("body", *hashes[best].tolist())
     known = field_statistics("body", postings, reader.loaded)
     idf = FEATURES.inverse_document_frequency(known)
@@ -53,13 +55,6 @@ def likeness(rows: Integers, scores: Doubles, reader: SegmentReader) -> Doubles:
         counts = picked(postings[place].rows, postings[place].counts, rows, 0.0)
         out += weight * idf[place] * bm25(counts, lengths, known.mean_length)
     return out
-
-
-def _idf(reader: SegmentReader, hashes: Uint64s) -> Doubles:
-    """(terms,) IDF by the directories of the segments, in which documents that changed count until they are merged."""
-    rows = reader.frequencies("body", hashes)
-    counted = FieldStatistics(max(float(len(reader.loaded.alive)), 1.0), rows, rows, max(float(rows.sum()), 1.0))
-    return FEATURES.inverse_document_frequency(counted)
 
 
 def _likely_terms(ids: Sequence[int], scores: Sequence[float], reader: SegmentReader) -> dict[str, float]:

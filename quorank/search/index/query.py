@@ -65,11 +65,6 @@ class SearchQuery:
         return tuple(word for clause in self.clauses for word in clause.words)
 
     @property
-    def open_ended(self) -> bool:
-        """Return whether the last word is a prefix."""
-        return bool(self.clauses) and self.clauses[-1].kind in ("typed", "prefix")
-
-    @property
     def filters(self) -> bool:
         """Return whether the query restricts sources, types or dates."""
         return bool(self.sources or self.types or self.after is not None or self.before is not None)

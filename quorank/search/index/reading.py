@@ -17,6 +17,7 @@ import numpy.typing as npt
 from quorank.kernels.arrays import Booleans, Doubles, Integers, Uint32s, Uint64s
 from quorank.search.index.postings import CHUNK, FIELDS, POSTING, ROW, TermHash
 from quorank.text.features import FieldStatistics
+from quorank.text.index import picked
 from quorank.text.tokens import Tokeniser
 
 Fetch = Callable[..., list[tuple[Any, ...]]]
@@ -105,11 +106,8 @@ class LoadedRows:
 
     def rows_of(self, wanted: Integers) -> Integers:
         """Return the rows of documents by their ids; unknown ids are ignored."""
-        known, rows = self._by_id
-        if not len(known):
-            return np.zeros(0, dtype=np.int64)
-        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        return np.asarray(rows[at[known[at] == wanted]])
+        rows: Integers = picked(*self._by_id, wanted, -1)
+        return rows[rows >= 0]
 
 
 def field_statistics(name: str, postings: Sequence[TermPostings], loaded: LoadedRows) -> FieldStatistics:

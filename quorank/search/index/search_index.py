@@ -12,7 +12,7 @@ import json
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,7 @@ class StoredSource:
     updated: float | None  # end of the last scan that finished, Unix seconds
 
 
-class SearchIndex:
+class SearchIndex(AbstractContextManager["SearchIndex"]):
     """Index of the documents of a person's sources. One process writes at a time; others search meanwhile."""
 
     def __init__(self, home: SearchHome) -> None:
@@ -89,9 +89,6 @@ class SearchIndex:
     def open(cls, folder: Path | str | None = None) -> SearchIndex:
         """Open the index of a search folder, or create an empty one in the language of the folder's settings."""
         return cls(SearchHome.open(folder))
-
-    def __enter__(self) -> SearchIndex:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

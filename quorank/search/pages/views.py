@@ -100,38 +100,29 @@ def _is_reading(upkeep: Upkeep) -> bool:
 
 def learned_values(upkeep: Upkeep, given: Given) -> dict[str, Any]:
     """Return choices, personal part, received rankers, releases and consent."""
-    search = upkeep.search
+    search, status = upkeep.search, upkeep.search.membership.status()
     choices, trials, shared = search.history.choices(), search.history.trials(), search.shared
     shifts = zip(SEARCH_FEATURES, (search.parameters - shared).tolist(), shared.tolist(), strict=True)
     moved = [(name, shift, (weight,)) for name, shift, weight in shifts if shift != 0.0]
-    return {
+    values: dict[str, Any] = {
         "choices": len(choices),
-        "recent": [
-            {"choice": choice, "label": search.index.label(*choice.document)}
-            for choice in reversed(choices[-SHOWN_CHOICES:])
-        ],
+        "recent": [(choice, search.index.label(*choice.document)) for choice in choices[: -SHOWN_CHOICES - 1 : -1]],
         "weight_changes": share_bars(sorted(moved, key=lambda row: -abs(row[1]))),
         "from_federation": search.history.shared is not None,
         "trials": [(one, trial_sentence(one)) for one in trials[:SHOWN_TRIALS]],
         "taken": sum(one.trial.taken for one in trials),
         "tried": len(trials),
         "contact": upkeep.last_contact,
-        **_membership_values(upkeep),
-    }
-
-
-def _membership_values(upkeep: Upkeep) -> dict[str, Any]:
-    status = upkeep.search.membership.status()
-    if status is None:
-        return {"device": None, "releases": [], "consents": [], "privacy": {}, "url": ""}
-    client = upkeep.search.membership.client
-    return {
         "device": status,
-        "url": client.invitation.url,
-        "releases": client.store.releases()[: -SHOWN_RELEASES - 1 : -1],
-        "consents": [{"at": at, "given": given} for at, given in reversed(client.store.consents())],
-        "privacy": stated_privacy(client.terms, status["last_round"]),
+        "releases": [],
+        "consents": [],
     }
+    if status is not None:
+        client = search.membership.client
+        values["url"], values["privacy"] = client.invitation.url, stated_privacy(client.terms, status["last_round"])
+        values["releases"] = client.store.releases()[: -SHOWN_RELEASES - 1 : -1]
+        values["consents"] = [{"at": at, "given": given} for at, given in reversed(client.store.consents())]
+    return values
 
 
 @lru_cache(maxsize=4)  # it takes seconds
@@ -185,12 +176,11 @@ def source_values(upkeep: Upkeep, given: Given) -> dict[str, Any]:
             }
         )
     known = {str(source.table.get("path")) for source in stored}
-    browsers = (FirefoxSource, ChromiumSource)
-    suggestions = [{"name": each.title, "path": str(path)} for each in browsers for path in each.profiles()]
+    profiles = [(each.title, str(path)) for each in (FirefoxSource, ChromiumSource) for path in each.profiles()]
     return {
         "rows": rows,
         "reading": _is_reading(upkeep),
-        "suggestions": [one for one in suggestions if one["path"] not in known],
+        "suggestions": [(browser, path) for browser, path in profiles if path not in known],
         "path": given.get("path", "").strip(),
     }
 

@@ -159,7 +159,8 @@ def _scan_mailbox(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Sc
         for raw in split_messages(file, path, begin=last, most=MOST_PARSED):
             head, *_ = _HEADERS_END.split(raw.content[:_END], maxsplit=1)
             last, end, last_key = raw.begin, raw.end, ""
-            if _is_deleted(head):
+            status_word = _DELETED.search(head)
+            if status_word and int(status_word[1], 16) & 8:  # Thunderbird keeps the message until it compacts the file
                 continue
             last_key = numbers.key_of(head)
             size = raw.end - raw.begin
@@ -254,12 +255,6 @@ def _message_id(head: bytes) -> str:
     """Return the Message-ID of a message, or without one the digest of its headers."""
     found = _ID.search(head)
     return plain_text(found[1].decode("utf-8", "replace")) if found else f"-{blake2b(head, digest_size=8).hexdigest()}"
-
-
-def _is_deleted(head: bytes) -> bool:
-    """Return whether Thunderbird has deleted a message, which stays in the file until it is compacted."""
-    found = _DELETED.search(head)
-    return found is not None and bool(int(found[1], 16) & 8)
 
 
 def _unchanged_mailbox(mailbox: str, known: Mapping[str, str], but: tuple[str, ...] = ()) -> Iterator[Scanned]:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,16 +41,13 @@ _PROGRAM = "quorank.search.sources.pdf"
 _START = 30.0  # seconds for the start of the process on a busy machine
 
 
-class PdfProcess:
+class PdfProcess(AbstractContextManager["PdfProcess"]):
     """Reader of PDF files in a process that starts with the first file and ends with the `with` block."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds, self._files = seconds, 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
-
-    def __enter__(self) -> PdfProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
