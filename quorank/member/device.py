@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -390,11 +391,8 @@ class Device:
 
 def error_place(error: BaseException) -> str:
     """Return the kind of an error and its line of code; its text could hold a path, a query or a document."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    where = "" if at is None else f" at {at.tb_frame.f_globals.get('__name__')}:{at.tb_lineno}"
-    return f"{type(error).__name__}{where}"
+    places = [f" at {frame.f_globals.get('__name__')}:{line}" for frame, line in walk_tb(error.__traceback__)]
+    return f"{type(error).__name__}{''.join(places[-1:])}"
 
 
 def task_digest(task: Task) -> bytes:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Self, TypedDict, TypeVar
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import write_whole
@@ -22,7 +22,7 @@ from quorank.files.documents import read_json
 from quorank.files.private_database import Damaged, wipe
 from quorank.member.private_store import FILE, LOCK, Erased, PrivateStore, files_of
 from quorank.protocol.http_client import Enrolment, ServiceClient
-from quorank.protocol.invitation import Invitation, MemberKind
+from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import PUBLIC, MemberKey
 from quorank.protocol.messages import AgreedTerms, leaving_digest, leaving_request
 
@@ -52,9 +52,6 @@ class Membership(ABC, Generic[T]):
         closed: True once the membership was closed, or has ended.
     """
 
-    kind: ClassVar[MemberKind] = "device"
-    other_kind: ClassVar[str] = "this invitation is for a party; join with: quorank silo join"
-
     def __init__(
         self,
         store: PrivateStore,
@@ -83,7 +80,8 @@ class Membership(ABC, Generic[T]):
             resume_erasure(path, note)
         check_not_left(path)
         given = None if invitation is None else Invitation.read(Path(invitation).expanduser())
-        require(given is None or given.kind == cls.kind, "invitation.kind", cls.other_kind, f"{invitation}")
+        sentence = "this invitation is for a party; join with: quorank silo join"
+        require(given is None or given.kind == "device", "invitation.kind", sentence, f"{invitation}")
         sentence = "there is no device here; join with an invitation first"
         require(given is not None or (path / FILE).is_file(), "device.missing", sentence, f"{path}")
         store = PrivateStore(path)

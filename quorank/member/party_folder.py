@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock
@@ -23,7 +23,7 @@ from quorank.member.party import sent_log
 from quorank.member.party_searches import NUMBERS, FolderDesk
 from quorank.member.private_store import FILE, PrivateStore
 from quorank.protocol.http_client import Enrolment, ServiceClient
-from quorank.protocol.invitation import Invitation, MemberKind
+from quorank.protocol.invitation import Invitation
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, check_texts, generated_holdings, make_holding
 from quorank.silos.session.agreement import PartyIdentity, derive
@@ -87,8 +87,6 @@ class PartyFolder(Membership[SiloTerms]):
     Open it with `accept` or `open`, and close it or use it as a context.
     """
 
-    kind: ClassVar[MemberKind] = "party"
-
     @classmethod
     def _read_terms(cls, table: object) -> SiloTerms:
         return SiloTerms.read(table)
@@ -108,8 +106,7 @@ class PartyFolder(Membership[SiloTerms]):
             free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
             said = "this is not a party's folder, and it is not empty; choose another one"
             require(free, "folder.not-empty", said, f"{path}")
-            target.mkdir(mode=0o700, exist_ok=True)
-            PrivateStore(target).close()
+            PrivateStore(target).close()  # creates the folder
         target.chmod(0o700)
         return cls._beside(target, invitation)
 
