@@ -103,10 +103,10 @@ class GuardedClient:
 
     def agree(self, survivors: Sequence[int]) -> bytes:
         """Sign the list of survivors, once, and only if they are enough."""
-        mine, listed = self.inner.client, list(survivors)
+        own, listed = self.inner.client, list(survivors)
         self._require(not self._agreed, "secure-sum.second-list", "was shown a second list of survivors")
         shown = "was shown a list of survivors that is not in order, or without itself"
-        self._require(listed == sorted(set(listed)) and mine in listed, "secure-sum.survivors", shown)
+        self._require(listed == sorted(set(listed)) and own in listed, "secure-sum.survivors", shown)
         shown = f"was shown {len(listed)} survivors, and it is summed with at least {self.least}"
         self._require(len(listed) >= self.least, "secure-sum.too-few", shown)
         ring, roster = self.inner.ring, self.inner.roster

@@ -107,7 +107,7 @@ class SecureRound:
 
     `tasks` returns the messages of a phase, `receive` judges a reply without raising, `advance` closes the phase and raises
     RoundFailed where too few clients are left. At the end `total` is the sum modulo 2^32 over `survivors`. Clients that the
-    others would reject are excluded: all signatures are checked against the identity that came with a client's keys.
+    others would reject are excluded: all signatures are checked against the identity sent with a client's keys.
     """
 
     def __init__(

@@ -270,8 +270,8 @@ class Home:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Hold the folder's lock while its service runs."""
-        with self._lock.hold() as mine:
-            if not mine:
+        with self._lock.hold() as acquired:
+            if not acquired:
                 self.check_stopped(running=True)
             yield
 

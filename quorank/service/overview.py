@@ -83,16 +83,19 @@ class Overview:
         try:
             free = shutil.disk_usage(self.home.path).free
             if free < LEAST_FREE_BYTES:
-                told = f"the disk is full ({free >> 20} MiB left): replies are rejected, and accepted ones are kept"
-                yield Problem("disk.full", told, fatal=True)
+                sentence = f"the disk is full ({free >> 20} MiB left): replies are rejected, and accepted ones are kept"
+                yield Problem("disk.full", sentence, fatal=True)
             with self._opened() as store:
                 yield from self._problems_in(store)
         except (OSError, BadInput):
             yield Problem("store.unreachable", "the store cannot be read; nothing is accepted", fatal=True)
         if days < LEAST_DAYS:
-            told = f"the certificate expires in {days:.0f} days: restart for a new one, or replace the given one"
-            told = told if days > 0.0 else "the certificate has expired: members cannot connect"
-            yield Problem("certificate.expires", told, fatal=days <= 0.0)
+            sentence = "the certificate has expired: members cannot connect"
+            if days > 0.0:
+                sentence = (
+                    f"the certificate expires in {days:.0f} days: restart for a new one, or replace the given one"
+                )
+            yield Problem("certificate.expires", sentence, fatal=days <= 0.0)
         if self.writer is not None and self.writer.fault and not self._is_repaired(self.writer):
             yield Problem("store.unwritable", "the store cannot be written; nothing is accepted", fatal=True)
 
@@ -102,14 +105,14 @@ class Overview:
         if counts["enrolled"] and not counts["seen"]:
             yield Problem("nobody.seen", f"no member was seen for {QUIET_SECONDS / 60.0:.0f} minutes")
         if any(one["code"] == "identity_copied" and one["at"] > now - COPIED_SECONDS for one in events):
-            told = "identities seem to run on two machines: revoke and invite again those that the events name"
-            yield Problem("identity.copied", told)
+            sentence = "identities seem to run on two machines: revoke and invite again those that the events name"
+            yield Problem("identity.copied", sentence)
         if self._is_behind(store, max((one["at"] for one in events if one["code"] == "service_restored"), default=now)):
-            told = (
+            sentence = (
                 "all members returned since the restore, and none answered its round: if they had answered it before, "
                 "restore the backup again with --skip and the number of rounds since"
             )
-            yield Problem("restore.behind", told)
+            yield Problem("restore.behind", sentence)
         age = 0.0 if content is None else now - float(parse_json(content).get("at", 0.0))
         if age > HOLDER_SECONDS:
             yield Problem("holder.gone", f"no process has held the coordinator for {age:.0f} s", fatal=True)
@@ -169,9 +172,9 @@ class Overview:
         last = found[-1].number if len(found) == LISTED else math.inf
         awaited = [one.client for one in status.members if one.waiting and one.client > last][:AWAITED]
         found += [one for one in map(store.member, awaited) if one is not None]
-        mine = {one.number: _member(one, now, known.get(one.number)) for one in found}
+        listed_now = {one.number: _member(one, now, known.get(one.number)) for one in found}
         expected = known if status.kind == "parties" else {}
-        return listed((expected | mine).values())
+        return listed((expected | listed_now).values())
 
 
 def _member(member: Member, now: float, known: MemberStatus | None) -> MemberStatus:

@@ -136,7 +136,7 @@ class Service(Held[Home]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.holder = Holder(
-            self.store, self.home.key, self.stop, self.tend, self._seen, beside=self._documents,
+            self.store, self.home.key, self.stop, self.tend, self._seen, documents=self._documents,
             soonest=self.soonest, clock=self.clock, sleep=self.sleep,
         )  # fmt: skip
         self.coordinator = coordinator = coordinator_of(self.home, self.holder)
@@ -297,15 +297,15 @@ def coordinator_status(
     """Complete a status from a coordinator; `planned` is the cohort size to show where the true one is secret."""
     done, ending, seconds = coordinator.done, coordinator.closing, base.open_seconds or 0.0
     waiting = frozenset[int]() if done else coordinator.waiting
-    came = 0 if done else coordinator.accepted_count
-    cohort = len(waiting) + came if coordinator.enrolled is None or done else ending.replies
+    replies = 0 if done else coordinator.accepted_count
+    cohort = len(waiting) + replies if coordinator.enrolled is None or done else ending.replies
     found = replace(
         base,
         deadline_seconds=max(0.0, ending.deadline - seconds) if math.isfinite(ending.deadline) and not done else None,
         cohort=cohort,
         needed=0 if done else ending.minimum,
-        replies=came,
-        accepted=came + sum(report.participants for report in coordinator.reports),
+        replies=replies,
+        accepted=replies + sum(report.participants for report in coordinator.reports),
         refused=add_refusals(coordinator.refused),
         received_bytes=received_bytes,
         counts=replace(base.counts, waiting=len(waiting)),
@@ -313,9 +313,10 @@ def coordinator_status(
         quality=quality_of(coordinator.reports, coordinator.metric_response, f"nDCG@{k} by clicks", planned),
     )
     fewest = coordinator.limits.minimum_replies
-    if coordinator.open and len(waiting) + came < fewest and seconds > WAITING_SECONDS:
-        told = f"{len(waiting) + came} members of its cohort are available, and its noise needs {fewest}"
-        found = replace(found, problems=(*found.problems, Problem("round.too-few", f"the round waits: {told}")))
+    available = len(waiting) + replies
+    if coordinator.open and available < fewest and seconds > WAITING_SECONDS:
+        sentence = f"the round waits: {available} members of its cohort are available, and its noise needs {fewest}"
+        found = replace(found, problems=(*found.problems, Problem("round.too-few", sentence)))
     if planned is None:
         return found
     return replace(
@@ -335,8 +336,9 @@ def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None
     """Add spent and planned privacy to a status; `refused` is the ε of a refused rebuilding."""
     spent, planned, budget, problems = privacy.spent, privacy.planned, privacy.budget, []
     if refused is not None:
-        told = f"the ranker was restarted: rebuilding it would have brought ε to {refused:.3g}"
-        problems.append(Problem("rebuilding.refused", f"{told}, beyond {budget or 0.0:.3g}"))
+        excess = f"ε to {refused:.3g}, beyond {budget or 0.0:.3g}"
+        sentence = f"the ranker was restarted: rebuilding it would have brought {excess}"
+        problems.append(Problem("rebuilding.refused", sentence))
     if privacy.exceeded:
         problems.append(Problem("budget.exceeded", "the releases exceed the run's planned ε"))
     return replace(

@@ -28,6 +28,8 @@ from quorank.text import FEATURE_NAMES
 
 IDENTITIES = "identities.json"
 PAUSE = 5.0  # pause before a party that could not answer is asked again, seconds
+NEXT_SECONDS, OVER_SECONDS = 0.05, 60.0  # polling intervals of parties during the session, and after it, seconds
+RESTS = "waits for the others"
 
 
 def settings_of(run: str, **chosen: object) -> Settings:
@@ -66,30 +68,21 @@ class SiloHome(Home):
         require(not unknown, "file.damaged", f"names {', '.join(unknown)}, not of this group", f"{file}")
         return found
 
-    def _note_identities(self, told: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Store identities, refuse one that differs from before, and return all of them."""
-        known, file = self.identities, self.path / IDENTITIES
-        said = f"had another identity before; ask its owner which is right, and delete it from {file} if this one is"
-        for name, key in told.items():
-            require(known.get(name, key) == key, "identity.conflict", said, name)
-        after = known | dict(told)
-        if after != known:
-            write_private(file, json_bytes(dict(sorted(after.items()))))
-        return after
-
-    def invite(self, store: SqlStore, name: str, out: Path, told: Mapping[str, bytes] | None = None) -> Member:
-        """Write a party's invitation: the first one, or a replacement after a revocation."""
-        parties = self.group.parties
+    def invite(self, store: SqlStore, name: str, out: Path, given: Mapping[str, bytes] | None = None) -> Member:
+        """Write a party's invitation: the first one, or a replacement after a revocation; store the given identities."""
+        parties, known, file = self.group.parties, self.identities, self.path / IDENTITIES
         sentence = f"is not a party of this group; its parties are {', '.join(parties)}"
         require(name in parties, "party.unknown", sentence, f"{name}")
-        known = self._note_identities(told or {})
-        others = {party: key for party, key in known.items() if party != name}
+        identities = known | dict(given or {})
+        sentence = (
+            f"had another identity before; ask its owner which is right, and delete it from {file} if this one is"
+        )
+        for party, key in known.items():
+            require(identities[party] == key, "identity.conflict", sentence, party)
+        if identities != known:
+            write_private(file, json_bytes(dict(sorted(identities.items()))))
+        others = {party: key for party, key in identities.items() if party != name}
         return enlist(self, store, name, out, "party", parties.index(name), others)
-
-
-NEXT_SECONDS = 0.05  # polling interval of parties during the session, seconds
-OVER_SECONDS = 60.0
-RESTS = "waits for the others"
 
 
 class SessionStreams(SiloStreams):
@@ -170,7 +163,9 @@ class SiloService(Held[SiloHome]):
         """Return the status of the session, without refusals, which the page adds from the store."""
         server, parties = self.server, self.home.group.parties
         waits = [server.waits(name) for name in parties]
-        told = f"without {' and '.join(server.gone)} the session cannot go on; begin another one with those who stay"
+        sentence = (
+            f"without {' and '.join(server.gone)} the session cannot go on; begin another one with those who stay"
+        )
         members = tuple(
             MemberStatus(number, name, "not invited", here, phase=server.phase if here or server.done else RESTS)
             for number, (name, here) in enumerate(zip(parties, waits, strict=True))
@@ -178,7 +173,7 @@ class SiloService(Held[SiloHome]):
         return self.base_status(
             "parties", state, sent_bytes=self.post.sent, received_bytes=self.post.received, phase=server.phase,
             rehearsal=self.home.group.seed is not None, cohort=len(parties), traffic=server.traffic(),
-            problems=(Problem("party.left", told),) if server.blocked else (),
+            problems=(Problem("party.left", sentence),) if server.blocked else (),
             counts=MemberCounts(len(parties), waiting=sum(waits)), members=members,
         )  # fmt: skip
 

@@ -1,11 +1,9 @@
 """Holder of a service's coordinator: publishes tasks, reads committed replies, closes rounds.
 
-One process at a time holds the coordinator (`SqlStore.hold`). Intake workers commit members' replies, whoever holds it; the
-holder reads them in the order of their commits, in batches, and gives them to the coordinator. A round ends in one
-transaction: checkpoint, next task, deletion of its replies. Whoever takes over finds either the open round with all its
-committed replies or the next round, and comes to the same bits. A reply committed after the holder's last look makes the
-transaction fail (`RepliesCame`): the reply is taken in, and the round is closed again. Every write carries the holder's
-epoch, so a process that wakes up after another has taken over changes nothing.
+One process at a time holds the coordinator (`SqlStore.hold`) and reads the replies that intake workers commit, in batches
+and in the order of their commits. A round ends in one transaction: checkpoint, next task, deletion of its replies. The next
+holder finds either the open round with all its committed replies or the next round, and comes to the same bits. A reply
+committed after the last look makes the transaction fail (`RepliesCame`): it is taken in, and the round is closed again.
 
 A round waits for the members of its cohort that have enrolled and were neither revoked nor let go. Members that enrol while
 the round is open may still answer it.
@@ -77,8 +75,8 @@ class KeptInStore:
         return None if content is None else CoordinatorCheckpoint.parse(content, self.where)
 
     def save(self, saved: CoordinatorCheckpoint) -> None:
-        publication, beside = self.following(saved.state)
-        documents = {self.name: saved.to_bytes(), **beside}
+        publication, others = self.following(saved.state)
+        documents = {self.name: saved.to_bytes(), **others}
         finished = Finished(saved.run, saved.state.round - 1, self.taken)
         if publication is None:
             self.store.keep(documents, finished)
@@ -109,7 +107,7 @@ class Holder:
         seen: Called when replies were taken in.
         busy: Returns whether other work comes before the next round.
         soonest: Minimum polling interval of members, seconds.
-        beside: Documents written together with a checkpoint.
+        documents: Documents written together with a checkpoint.
         simulated: Members are clients of an experiment: all are waited for, and can begin a secure round again.
         clock: Monotonic clock, seconds.
         sleep: Waits for seconds.
@@ -122,7 +120,7 @@ class Holder:
     seen: Callable[[Coordinator], None] = lambda coordinator: None
     busy: Callable[[], bool] = lambda: False
     soonest: float = 1.0
-    beside: Callable[[Coordinator, State], Documents] = lambda coordinator, state: {}
+    documents: Callable[[Coordinator, State], Documents] = lambda coordinator, state: {}
     simulated: bool = False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -169,7 +167,7 @@ class Holder:
         self, coordinator: Coordinator, kind: Kind, state: State
     ) -> tuple[Publication | None, dict[str, bytes | None]]:
         """Return the task and the documents that are written together with the checkpoint of this state."""
-        documents = {} if kind == "rebuilding" else dict(self.beside(coordinator, state))
+        documents = {} if kind == "rebuilding" else dict(self.documents(coordinator, state))
         done = state.round >= coordinator.rounds
         if done and kind != "rebuilding":
             return self._over(coordinator, state), documents

@@ -25,7 +25,7 @@ BODIES = 1 << 26  # maximum bytes of bodies under way; a single body may be long
 ADDRESSES = 10_000  # number of addresses whose enrolments are remembered
 CONNECTIONS_PER_ADDRESS = 512
 LOOK_SECONDS = 0.5  # interval of the watch over connections
-OWN_FILES = 64  # minimum number of open files of a worker beside connections
+OWN_FILES = 64  # minimum number of open files of a worker that are not connections
 _DESCRIPTORS = Path("/proc/self/fd")
 _BUSY = "the service has more requests than it can take; ask again later"
 

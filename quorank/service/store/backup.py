@@ -149,13 +149,13 @@ def _seal(database: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(source: Path, beside: Path) -> Iterator[SqlStore]:
+def _opened(source: Path, folder: Path) -> Iterator[SqlStore]:
     """Open the store inside a backup, from a copy with a valid digest."""
     try:
         file = source.open("rb")
     except OSError as error:
         raise BadInput("file.unreadable", f"cannot be read ({error.strerror})", f"{source}") from None
-    with file, TemporaryDirectory(prefix=".quorank-restore-", dir=beside) as name:
+    with file, TemporaryDirectory(prefix=".quorank-restore-", dir=folder) as name:
         _unseal(file, source, Path(name) / "service.sqlite")
         try:
             with closing(open_store(Path(name))) as kept:

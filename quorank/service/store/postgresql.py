@@ -1,8 +1,8 @@
 """PostgreSQL as a service's store, for several workers and hosts.
 
 Every transaction that writes begins with a lock of the one row of `service`, so they follow each other; with READ
-COMMITTED each sees all that the one before has committed. A connection that was lost is made anew by the next call; what
-it was in the middle of is an OSError, and nothing of it may be confirmed.
+COMMITTED each sees all that the one before has committed. The next call replaces a lost connection; the interrupted call
+raises OSError, and nothing of it may be confirmed.
 """
 
 from __future__ import annotations
