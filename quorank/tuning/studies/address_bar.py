@@ -173,14 +173,15 @@ def page_texts(seed: int, first: int, offsets: Integers) -> tuple[Bytes, Integer
     offsets: (persons + 1,), the pages of each person.
     """
     words, ends = vocabulary(seed)
-    begins = ends - np.diff(ends, prepend=0)
+    lengths = np.diff(ends, prepend=0)
     chosen = np.empty((int(offsets[-1]), WORDS), np.int64)
     _draw_words(key_of(seed, Purpose.HISTORY), first, offsets, VOCABULARY, chosen)
-    lengths = (ends - begins)[chosen].sum(axis=1) + WORDS - 1
-    texts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-    letters = np.full(int(texts[-1]), SPACE, np.uint8)
-    _write(chosen, words, begins, ends, texts, letters)
-    return letters, texts
+    column = np.arange(lengths.max() + 1)
+    padded = np.full((len(lengths), len(column)), SPACE, np.uint8)
+    padded[column < lengths[:, None]] = words
+    used = lengths[chosen] + (np.arange(WORDS) < WORDS - 1)  # a space follows each word but the last
+    texts = np.append(0, np.cumsum(used.sum(axis=1)))
+    return padded[chosen][column < used[..., None]], texts
 
 
 @kernel
@@ -196,17 +197,6 @@ def _draw_words(key: Uint64s, first: int, offsets: Integers, count: int, chosen:
             for pair in range(WORDS // 2):
                 u, v = uniform_pair(key, (x - offsets[q]) * (WORDS // 2) + pair, first + q, 0, _TEXT)
                 chosen[x, 2 * pair], chosen[x, 2 * pair + 1] = _word(u, count), _word(v, count)
-
-
-@kernel
-def _write(chosen: Integers, words: Bytes, begins: Integers, ends: Integers, texts: Integers, letters: Bytes) -> None:
-    for x in range(len(chosen)):
-        at = texts[x]
-        for word in chosen[x]:
-            for i in range(begins[word], ends[word]):
-                letters[at] = words[i]
-                at += 1
-            at += 1  # the space between two words
 
 
 class PageOrder(NamedTuple):

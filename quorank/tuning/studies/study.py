@@ -177,8 +177,7 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
     """Read all searches, clients numbered as they appear, and the arm of each client under the study."""
     numbers: dict[str, int] = {}
     arms: list[str] = []
-    clients: list[int] = []
-    metrics: list[tuple[int, int]] = []
+    searches: list[tuple[int, int, int]] = []
     expected = "expected a CSV with the columns client,arm,characters,rank"
     for where, row in named_records(path, ("client", *METRICS), expected):
         client, arm = row["client"], row.get("arm")
@@ -195,7 +194,6 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
             whole = row[name].isdecimal() and len(row[name]) <= 10 and int(row[name]) <= _MOST
             sentence = f"{name} must be an integer from 0, got {brief(row[name])}"
             require(whole, "collected.not-a-number", sentence, where)
-        clients.append(number)
-        metrics.append((int(row["characters"]), int(row["rank"])))
-    columns = np.array(metrics, np.int32).reshape(-1, 2)
-    return TypedSearches(np.array(clients, np.int64), columns[:, 0].copy(), columns[:, 1].copy()), arms
+        searches.append((number, int(row["characters"]), int(row["rank"])))
+    client, characters, rank = np.array(searches, np.int64).reshape(-1, 3).T
+    return TypedSearches(client, characters.astype(np.int32), rank.astype(np.int32)), arms
