@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import secrets
 from fractions import Fraction
 from typing import Any
 
@@ -31,14 +30,10 @@ _RANGE = np.uint64(4294967296)
 
 
 class SystemStream:
-    """Source of random 32-bit words: the key stream of ChaCha20 under a random key that is not kept.
+    """Source of random 32-bit words: the key stream of ChaCha20 under a secret key that is used for nothing else."""
 
-    With a given `key`, which must be secret and used for nothing else, the same noise can be drawn again.
-    """
-
-    def __init__(self, key: bytes | None = None) -> None:
-        cipher = Cipher(ChaCha20(key or secrets.token_bytes(32), bytes(16)), mode=None)
-        self._encryptor = cipher.encryptor()
+    def __init__(self, key: bytes) -> None:
+        self._encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
 
     def words(self, count: int) -> Uint32s:
         """Return the next words."""

@@ -76,14 +76,11 @@ def generated_holdings(generator: Generator, seed: int = 1) -> tuple[Holding, ..
         made = generator.party(number, seed, topics)
         ids = tuple(f"{number}-{d}" for d in range(generator.documents))
         documents = IndexedDocuments(ids, index_of(made.body, words), index_of(made.title, words))
-        grades: list[Grades] = []
-        for topic in made.query_topics:
-            graded = made.grades(int(topic), generator.strong, generator.weak)
-            rows = np.flatnonzero(graded)
-            grades.append(dict(zip(rows.tolist(), graded[rows].tolist(), strict=True)))
+        graded = [made.grades(int(topic), generator.strong, generator.weak).tolist() for topic in made.query_topics]
+        grades = tuple({row: grade for row, grade in enumerate(each) if grade} for each in graded)
         queries = tuple(tuple(words[term] for term in terms) for terms in made.queries)
         names = tuple(f"{number}-q{q}" for q in range(generator.queries))
-        found.append(Holding(party_letter(number), documents, names, queries, tuple(grades)))
+        found.append(Holding(party_letter(number), documents, names, queries, grades))
     return tuple(found)
 
 

@@ -75,14 +75,14 @@ class SearchAttacker:
             for part in (together, *([each] for each in together)):
                 try:
                     self.ask(part)
-                    refusals = 0
                 except BadInput:
                     refusals += 1
                     if refusals >= PATIENCE:
                         return True
-                    continue
-                if part is together:
-                    break
+                else:
+                    refusals = 0
+                    if part is together:
+                        break
         return False
 
 

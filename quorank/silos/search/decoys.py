@@ -144,23 +144,18 @@ class CoherentDecoys:
         places[chosen] = np.arange(len(chosen))
         return places
 
-    def _members(self, terms: Int32s, without: int = UNSEEN) -> Doubles:
-        """Return (terms, sample) 1 where a document holds a term; the document `without` holds none."""
-        out = np.zeros((len(terms), int(self._sample.max(initial=0)) + 1))
-        for row, term in zip(out, terms.tolist(), strict=True):
-            places = self._sample[self.index.postings(term)[0]]
-            row[places[places >= 0]] = 1.0
-        if without != UNSEEN and self._sample[without] >= 0:
-            out[:, self._sample[without]] = 0.0
-        return out
-
     def _coherence(self, terms: Int32s, levels: Doubles, without: int = UNSEEN) -> Doubles:
         """Compute (5,) how much terms of these levels belong together in the sample, one document of which is left out.
 
         Share of the terms' weight in the best document, the mean of the best three and of the best ten, the log of the
         co-occurrences of two terms over those expected by chance, and the log of the documents with two or more.
         """
-        members = self._members(terms, without)
+        members = np.zeros((len(terms), int(self._sample.max(initial=0)) + 1))  # 1 where a document holds a term
+        for row, term in zip(members, terms.tolist(), strict=True):
+            places = self._sample[self.index.postings(term)[0]]
+            row[places[places >= 0]] = 1.0
+        if without != UNSEEN and self._sample[without] >= 0:
+            members[:, self._sample[without]] = 0.0
         weights = np.maximum(np.log(self.frequency.max(initial=1.0) + 1.0) - levels, 0.1)  # rare terms tell more
         best = np.sort(weights @ members / weights.sum())[::-1][:10]
         held, df = members.sum(axis=0), members.sum(axis=1)

@@ -207,11 +207,7 @@ class SearchOwner:
             scores[column.places] += column.scores
             touched[column.places] = True
         held = np.flatnonzero(touched)
-        depth = min(_CANDIDATES * self.terms.k, len(held))
-        if depth < len(held):  # the best ones, and all ties with the last of them
-            limit = np.partition(scores[held], len(held) - depth)[len(held) - depth]
-            held = held[scores[held] >= limit]
-        best = held[np.argsort(-scores[held], kind="stable")[:depth]]
+        best = held[np.argsort(-scores[held], kind="stable")[: _CANDIDATES * self.terms.k]]
         columns = [table.column(number) for number in bundle]
         cells = np.column_stack([picked(column.places, column.values, best, 0) for column in columns])
         return best, cells

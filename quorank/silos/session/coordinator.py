@@ -55,6 +55,7 @@ class SiloServer:
 
     Attributes:
         refused: Answers that this process has refused, by code.
+        ranker: Final parameters, once they are known.
     """
 
     def __init__(self, streams: SiloStreams, terms: SiloTerms) -> None:
@@ -86,7 +87,7 @@ class SiloServer:
         self._number: int = table.get("number", 0)  # of the pending sum
         part, ranker = table.get("part"), table.get("ranker")
         self._part = None if part is None else np.frombuffer(bytes.fromhex(part), dtype="<u8").astype(np.uint64)
-        self._ranker = None if ranker is None else np.array(ranker)
+        self.ranker: Doubles | None = None if ranker is None else np.array(ranker)
 
     def _save(self) -> None:
         table = {
@@ -100,7 +101,7 @@ class SiloServer:
             "answered": self._answered,
             "number": self._number,
             "part": None if self._part is None else self._part.astype("<u8").tobytes().hex(),
-            "ranker": None if self._ranker is None else self._ranker.tolist(),
+            "ranker": None if self.ranker is None else self.ranker.tolist(),
         }
         self._store.set_note("state", table)
 
@@ -120,11 +121,6 @@ class SiloServer:
     def searches(self) -> bool:
         """True if parties search each other's documents after the training."""
         return self.terms.search is not None
-
-    @property
-    def ranker(self) -> Doubles | None:
-        """Final parameters, once they are known."""
-        return None if self._ranker is None else self._ranker.copy()
 
     @property
     def turns(self) -> tuple[int, int]:
@@ -326,12 +322,12 @@ class SiloServer:
         self._part, self._answered = None, []
         self._course.advance(total)
         self._number += 1
-        self._ranker = self._course.ranker
-        if self._ranker is None:
+        self.ranker = self._course.ranker
+        if self.ranker is None:
             self._ask()
             return
         self._phase = END
-        self._everyone(encode(Record.RANKER, self._ranker.astype("<f8")))
+        self._everyone(encode(Record.RANKER, self.ranker.astype("<f8")))
 
     def _note_kept(self, number: int, record: bytes) -> None:
         require(self._phase == END and not self._said[number]["KEPT"], "silo-message.phase", _NOT_NOW)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.holdings import FIELDS, Holding
+from quorank.silos.sketch.questions import QuestionSession
 from quorank.silos.training.lists import Statistics
 from quorank.text import FEATURE_NAMES, Features, FieldCounts, FieldStatistics, QueryRows, pair_features
 
@@ -33,34 +34,25 @@ HIGHLY = 0.1  # share of the found documents, from the top, that is labelled 2; 
 BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
 
 
-class Answers(Protocol):
-    """Source of reverse top-K answers: exact counts, or a session of questions.
-
-    `answer` is one owner's answer to one asker about a term in one field: documents of the owner, and their counts, above
-    0 and perhaps estimated; `lengths` are those of all documents of the owner.
-    """
-
-    def answer(self, asker: int, owner: int, field: str, term: str) -> tuple[Integers, Doubles]: ...
-
-    def lengths(self, owner: int, field: str) -> Integers: ...
-
-
 @dataclass(frozen=True, eq=False)
 class ExactAnswers:
-    """Answers of a perfect sketch: the true top-K with true counts."""
+    """Answers of a perfect sketch: the true top-K with true counts. A session of questions has the same methods."""
 
     parties: Sequence[Holding]
     k: int = 150  # K
 
     def answer(self, asker: int, owner: int, field: str, term: str) -> tuple[Integers, Doubles]:
-        """Return the K documents with the largest counts, and the counts."""
+        """Return one owner's answer to one asker: its K documents with the largest counts, and the counts."""
         index = getattr(self.parties[owner].documents, field)
         documents, counts = index.top(int(index.term_ids([term])[0]), self.k)
         return documents.astype(np.int64), counts.astype(np.float64)
 
     def lengths(self, owner: int, field: str) -> Integers:
-        """Return the (documents,) true lengths."""
+        """Return the (documents,) true lengths of all documents of an owner."""
         return np.asarray(getattr(self.parties[owner].documents, field).lengths)
+
+
+Answers = ExactAnswers | QuestionSession
 
 
 class Candidates(NamedTuple):
@@ -69,12 +61,6 @@ class Candidates(NamedTuple):
     documents: Integers  # (found,) ascending
     body: Doubles  # (found, terms)
     title: Doubles
-
-    def selected(self, chosen: Integers, others: Integers) -> Candidates:
-        """Return some of them, followed by documents in no answer, whose counts are 0."""
-        none = np.zeros((len(others), self.body.shape[1]))
-        parts = zip(self, (others, none, none), strict=True)
-        return Candidates(*(np.concatenate((part[chosen], more)) for part, more in parts))
 
 
 def find_candidates(answers: Answers, asker: int, owner: int, terms: Sequence[str]) -> Candidates:
@@ -157,7 +143,9 @@ class Augment:
         others = np.setdiff1d((draws * len(lengths[0])).astype(np.int64), found.documents)
         if len(others) > self.negatives:
             others = others[np.linspace(0, len(others) - 1, self.negatives).round().astype(np.int64)]
-        kept = found.selected(best, others)
+        none = np.zeros((len(others), len(terms)))
+        parts = zip(found, (others, none, none), strict=True)
+        kept = Candidates(*(np.concatenate((part[best], more)) for part, more in parts))
         highly = math.ceil(HIGHLY * len(best))
         labels = np.repeat(np.array([2, 1, 0], dtype=np.int8), (highly, len(best) - highly, len(others)))
         order = np.argsort(kept.documents, kind="stable")

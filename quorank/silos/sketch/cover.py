@@ -55,9 +55,8 @@ def sampled_terms(index: Index, number: int, seed: int, queries: Integers | None
 def _draw(weights: Doubles, number: int, seed: int, group: int) -> Integers:
     """Draw a weighted sample without replacement: the smallest of exponential waiting times."""
     waits = -np.log1p(-uniforms(seed, Purpose.DOCUMENTS, len(weights), round_=5, client=group))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        order = np.argsort(waits / weights, kind="stable")
-    return order[: min(number, int((weights > 0).sum()))]
+    terms = np.flatnonzero(weights)
+    return terms[np.argsort(waits[terms] / weights[terms], kind="stable")[:number]]
 
 
 def term_cover(counts: Doubles, returned: npt.ArrayLike, k: int) -> float:

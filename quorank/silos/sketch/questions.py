@@ -26,7 +26,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -197,24 +197,18 @@ class QuestionSession:
         require(len(holdings) >= 2, "silo-group.bad-size", f"a session needs two parties or more, got {len(holdings)}")
         self.holdings, self.protocol, self.seed = tuple(holdings), protocol, seed
         self.asked: Counter[tuple[int, int]] = Counter()  # (asker, owner) → vectors
-        self._sketches: dict[tuple[int, str], ReverseTopK] = {}
-        self._lengths: dict[tuple[int, str], Integers] = {}
-        self._answers: dict[tuple[int, int, str, str], tuple[Integers, Doubles]] = {}
+        self.answer, self.lengths, self._sketch = cache(self._answer), cache(self._lengths), cache(self._made_sketch)
         self._obfuscations = [
             _obfuscation(holding, protocol, seeded_secret(seed, f"obfuscation party-{number}"))
             for number, holding in enumerate(holdings)
         ]
 
-    def answer(self, asker: int, owner: int, field: str, term: str) -> tuple[Integers, Doubles]:
+    def _answer(self, asker: int, owner: int, field: str, term: str) -> tuple[Integers, Doubles]:
         """Return one owner's answer about a term, ranked by algorithm 5: documents, and their estimated counts above 0."""
-        asked = asker, owner, field, term
-        if asked not in self._answers:
-            hidden, cells = self.ask(*asked)
-            shape = self.protocol.shape_of(field)
-            documents, estimates = rank(cells, hidden.signs, hidden.rows, self.protocol.k, shape)
-            real = estimates > 0.0
-            self._answers[asked] = documents[real].astype(np.int64), estimates[real]
-        return self._answers[asked]
+        hidden, cells = self.ask(asker, owner, field, term)
+        documents, estimates = rank(cells, hidden.signs, hidden.rows, self.protocol.k, self.protocol.shape_of(field))
+        real = estimates > 0.0
+        return documents[real].astype(np.int64), estimates[real]
 
     def ask(self, asker: int, owner: int, field: str, term: str) -> tuple[HiddenTerm, Cells]:
         """Ask one owner about a term in one field; return the question and the answered cells of the term's vector."""
@@ -229,17 +223,14 @@ class QuestionSession:
         self.asked[asker, owner] += len(hidden.columns)
         return hidden, cells
 
-    def lengths(self, owner: int, field: str) -> Integers:
+    def _lengths(self, owner: int, field: str) -> Integers:
         """Return the (documents,) lengths that an owner announces; 0 for an empty field."""
-        if (owner, field) not in self._lengths:
-            found: Integers = getattr(self.holdings[owner].documents, field).lengths.astype(np.int64)
-            held = np.flatnonzero(found > 0)
-            if self.protocol.perturbation == "strict":
-                stream = AddressedStream(self.seed, round_=owner, client=owner, interaction=FIELDS.index(field))
-                rows = self.protocol.shape_of(field).rows
-                found[held] = np.maximum(strict_lengths(found[held], rows, self.protocol.epsilon, stream), 1)
-            self._lengths[owner, field] = found
-        return self._lengths[owner, field]
+        found: Integers = getattr(self.holdings[owner].documents, field).lengths.astype(np.int64)
+        if self.protocol.perturbation == "strict":
+            held, rows = np.flatnonzero(found > 0), self.protocol.shape_of(field).rows
+            stream = AddressedStream(self.seed, round_=owner, client=owner, interaction=FIELDS.index(field))
+            found[held] = np.maximum(strict_lengths(found[held], rows, self.protocol.epsilon, stream), 1)
+        return found
 
     @property
     def spent(self) -> dict[str, Any]:
@@ -248,19 +239,17 @@ class QuestionSession:
         counted = {"questions": self.asked.total(), "questions_of_a_pair": busiest}
         return counted | self.protocol.statement(busiest)
 
-    def _sketch(self, owner: int, field: str) -> ReverseTopK:
-        """Return the sketches of an owner's field, built on first use, with noise where it is strict."""
-        if (owner, field) not in self._sketches:
-            round_, epsilon = SKETCHES + FIELDS.index(field), self.protocol.epsilon
+    def _made_sketch(self, owner: int, field: str) -> ReverseTopK:
+        """Build the sketches of an owner's field, with noise where it is strict."""
 
-            def perturb(document: int, table: Int32s) -> Int32s:
-                stream = AddressedStream(self.seed, round_=round_, client=owner, interaction=document)
-                return strict_table(table, epsilon, stream)
+        def perturb(document: int, table: Int32s) -> Int32s:
+            round_ = SKETCHES + FIELDS.index(field)
+            stream = AddressedStream(self.seed, round_=round_, client=owner, interaction=document)
+            return strict_table(table, self.protocol.epsilon, stream)
 
-            index, key = getattr(self.holdings[owner].documents, field), seeded_secret(self.seed, f"hashing {field}")
-            noise = perturb if self.protocol.perturbation == "strict" else None
-            self._sketches[owner, field] = ReverseTopK(key, self.protocol.shape_of(field), index, noise)
-        return self._sketches[owner, field]
+        index, key = getattr(self.holdings[owner].documents, field), seeded_secret(self.seed, f"hashing {field}")
+        noise = perturb if self.protocol.perturbation == "strict" else None
+        return ReverseTopK(key, self.protocol.shape_of(field), index, noise)
 
 
 def _obfuscation(holding: Holding, protocol: QuestionProtocol, key: bytes) -> KeyedBlocks:
@@ -273,10 +262,10 @@ def _obfuscation(holding: Holding, protocol: QuestionProtocol, key: bytes) -> Ke
 
 
 def published_attack(
-    holdings: Sequence[Holding], owner: int, asker: int, dictionary: Sequence[str], epsilon: float = 0.5, seed: int = 1
+    holdings: Sequence[Holding], owner: int, asker: int, dictionary: Sequence[str], seed: int = 1
 ) -> AttackOutcome:
     """Ask about every word: a document that stands in the word's cell in every row holds the word."""
-    session = QuestionSession(holdings, QuestionProtocol("published", epsilon), seed)
+    session = QuestionSession(holdings, QuestionProtocol("published", epsilon=0.5), seed)
     told: set[tuple[int, str]] = set()
     for term in dictionary:
         hidden, cells = session.ask(asker, owner, "body", term)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ Training = FromPrior | TreeTraining
 TRAININGS: Family[Training] = Family("training", FromPrior, TreeTraining)
 
 
-@dataclass(frozen=True, eq=False)
-class QuerySplit:
+class QuerySplit(NamedTuple):
     """Division of a party's queries, by their numbers."""
 
     labelled: tuple[int, ...]

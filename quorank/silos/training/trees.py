@@ -34,8 +34,7 @@ from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, 
 
 QUARTERS = 4  # candidate numbers of trees: a quarter of all, a half, three quarters, all
 DEEPEST = 8
-FIRST, LAST = (int(cells_of(np.array([value], dtype=np.float32))[0]) for value in (0.0, 1.0))
-"""Cells of the feature values 0 and 1."""
+FIRST, LAST = (int(cell) for cell in cells_of(np.array([0.0, 1.0], dtype=np.float32)))  # cells of the values 0 and 1
 _Natural = Annotated[int, Range(0, below=1 << 31)]
 _Split = tuple[_Natural, _Natural, _Natural, _Natural, _Natural]
 
