@@ -12,10 +12,8 @@ from quorank.text.tokens import normalised_words
 
 _NAME = 32
 """Characters of a name that are shown."""
-TEXT_FORMATS = ("BEIR", "JSON lines", "SMART", "TREC", "Reuters SGML", "folder of text files", "mbox")
-"""Names of the readable formats, as `TextCollection.format` has them."""
-NAMED_FORMATS = f"{', '.join(TEXT_FORMATS[:-1])} or {TEXT_FORMATS[-1]}"
-"""The formats in one line, for an option's help."""
+NAMED_FORMATS = "BEIR, JSON lines, SMART, TREC, Reuters SGML, folder of text files or mbox"
+"""Names of the readable formats, as `TextCollection.format` has them, for an option's help."""
 LAYOUTS = (
     "a folder with corpus.jsonl (BEIR) or its zip file, a .jsonl file, SMART records (.I .T .W), "
     "TREC text (<DOC>), Reuters SGML (<REUTERS>), a folder of .txt or .md files, or an mbox file"

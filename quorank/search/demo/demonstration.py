@@ -125,11 +125,7 @@ def search_day(persons: Sequence[SimulatedPerson], day: int, then: Callable[[], 
 
 @contextmanager
 def run_demo(
-    plan: DemoPlan,
-    folder: Path,
-    *,
-    say: Callable[[str], object] = lambda _: None,
-    tell: Callable[[int, int], object] = lambda done, of: None,
+    plan: DemoPlan, folder: Path, *, say: Callable[[str], object], tell: Callable[[int, int], object]
 ) -> Iterator[dict[str, Any]]:
     """Run a demonstration in a folder and yield its result; pages and service stay open inside the block.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-import signal
-import threading
+import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from quorank.errors import BadInput
 from quorank.files.atomic import read_whole, write_whole
+from quorank.kernels.process import interruptible
 from quorank.search.home import SearchHome
 from quorank.search.pages.app import search_app
 from quorank.search.pages.upkeep import Upkeep
@@ -21,6 +21,7 @@ from quorank.search.personal_search import PersonalSearch
 from quorank.service.dashboard.loopback_server import loopback_socket, served
 
 TOKEN = "page.token"
+LOOK_SECONDS = 0.2
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
 
 
@@ -73,23 +74,16 @@ def page_token(home: SearchHome) -> str:
     return made
 
 
-def serve_forever(
-    folder: Path | str | None,
-    port: int = 0,
-    *,
-    browser: bool = True,
-    say: Callable[[str], object] = lambda sentence: None,
-) -> None:
+def serve_forever(folder: Path | str | None, port: int, *, browser: bool, say: Callable[[str], object]) -> None:
     """Serve the pages of a folder until the process is interrupted or terminated."""
-    over = threading.Event()
-    with PersonalSearch.open(folder) as search, SearchServer.serve(search, port, say=say) as server:
-        before = signal.signal(signal.SIGTERM, lambda *_: over.set())
+    with (
+        PersonalSearch.open(folder) as search,
+        SearchServer.serve(search, port, say=say) as server,
+        interruptible() as is_interrupted,
+    ):
         say(f"your search: {server.url}")
         say("this address is yours alone; press Ctrl-C to stop")
         if browser:
             webbrowser.open(server.url)
-        try:
-            with suppress(KeyboardInterrupt):
-                over.wait()
-        finally:
-            signal.signal(signal.SIGTERM, before)
+        while not is_interrupted():
+            time.sleep(LOOK_SECONDS)

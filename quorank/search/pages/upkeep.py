@@ -128,25 +128,26 @@ class Upkeep:
                 if self._stopping:
                     return
                 number, self._busy = self._queue.pop(0), True
-            again, pause = False, 0.0
+            pause: float | None = None
             try:
-                again, pause = self._scan(number)
+                pause = self._scan(number)
             finally:
                 with self._turn:
                     self._busy, self.progress = False, None
-                    if again and number not in self._queue:
+                    if pause is not None and number not in self._queue:
                         self._queue.insert(0, number)
                     self._turn.notify_all()
-                    self._turn.wait_for(lambda: self._stopping, pause)
+                    self._turn.wait_for(lambda: self._stopping, pause or 0.0)
 
-    def _scan(self, number: int) -> tuple[bool, float]:
-        """Scan a source; return whether it must be scanned again, and the seconds before."""
+    def _scan(self, number: int) -> float | None:
+        """Scan a source; return the seconds before it must be scanned again, None when it is done."""
         self.progress = ScanProgress(number)
 
         def note(report: UpdateReport) -> None:
             new = report.added + report.changed
             self.progress = ScanProgress(number, new + report.unchanged, new, report.skipped, report.seconds)
 
+        finished = True
         try:
             finished = self.search.update(number, note, self._interrupted).finished
         except (BadInput, OSError) as error:
@@ -154,10 +155,9 @@ class Upkeep:
             if code not in ("source.unknown", "source.missing"):
                 self.problems[number] = _sentence_of(error)
                 self._say(f"source {number}: {self.problems[number]}")
-                return code in ("folder.busy", ""), AGAIN if code in ("folder.busy", "") else 0.0
-            finished = True
+                return AGAIN if code in ("folder.busy", "") else None
         self.problems.pop(number, None)
-        return not finished, 0.0
+        return None if finished else 0.0
 
     # watching
 

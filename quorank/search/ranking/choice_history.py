@@ -193,7 +193,7 @@ class ChoiceHistory:
         rows = self._database.rows(
             "SELECT at, run, round, lists, difference, error, taken FROM trials ORDER BY id DESC"
         )
-        return [StoredTrial(at, run, round_, RankerTrial._make(trial)) for at, run, round_, *trial in rows]
+        return [StoredTrial(at, run, round_, RankerTrial(*trial)) for at, run, round_, *trial in rows]
 
     def drop_shared(self) -> None:
         """Restore the shipped ranker."""
