@@ -195,5 +195,5 @@ def _read_searches(path: Path, study: Study | None) -> tuple[TypedSearches, list
             sentence = f"{name} must be an integer from 0, got {brief(row[name])}"
             require(whole, "collected.not-a-number", sentence, where)
         searches.append((number, int(row["characters"]), int(row["rank"])))
-    client, characters, rank = np.array(searches, np.int64).reshape(-1, 3).T
-    return TypedSearches(client, characters.astype(np.int32), rank.astype(np.int32)), arms
+    columns = np.array(searches, np.int64).reshape(-1, 3).T
+    return TypedSearches(columns[0], columns[1].astype(np.int32), columns[2].astype(np.int32)), arms
