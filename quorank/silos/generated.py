@@ -12,7 +12,7 @@ Draws are addressed by (seed, party, document), so a document does not depend on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,8 +56,6 @@ class GeneratedParty:
 @dataclass(frozen=True)
 class Generator:
     """Parameters of the generator; lengths are means."""
-
-    kind: ClassVar[str] = "generated"
 
     parties: int = 4  # N
     documents: int = 1000  # |D_i|, of each party

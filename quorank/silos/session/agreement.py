@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cryptography.exceptions import InvalidTag
@@ -88,10 +88,12 @@ class PartyIdentity:
 
 def derive(secret: bytes, purpose: str, *context: bytes) -> bytes:
     """Derive 32 bytes by HKDF-SHA256; every part of the context is preceded by its length."""
-    info = f"quorank silo {VERSION} {purpose}".encode()
-    for part in context:
-        info += len(part).to_bytes(4, "little") + part
+    info = f"quorank silo {VERSION} {purpose}".encode() + _with_lengths(context)
     return HKDF(hashes.SHA256(), KEY, salt=None, info=info).derive(secret)
+
+
+def _with_lengths(parts: Iterable[bytes]) -> bytes:
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
 def commitment(name: str, contribution: bytes) -> bytes:
@@ -217,12 +219,8 @@ class Agreement:
 
     def _transcript(self) -> bytes:
         """Return a digest of all hellos in the order of the parties."""
-        digest = hashlib.sha256(b"quorank silo transcript" + bytes([VERSION]))
-        for name in self.parties:
-            raw = self._hellos[name].to_bytes()
-            digest.update(len(name).to_bytes(4, "little") + name.encode())
-            digest.update(len(raw).to_bytes(4, "little") + raw)
-        return digest.digest()
+        hellos = (part for name in self.parties for part in (name.encode(), self._hellos[name].to_bytes()))
+        return hashlib.sha256(b"quorank silo transcript" + bytes([VERSION]) + _with_lengths(hellos)).digest()
 
     def _contribute(self) -> list[Envelope]:
         """Seal this party's contribution for each other party."""

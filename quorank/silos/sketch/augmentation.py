@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -91,8 +91,6 @@ def cross_features(
 @dataclass(frozen=True)
 class Augment:
     """Rule by which found documents become labelled instances."""
-
-    kind: ClassVar[str] = "augment"
 
     ranking: Literal["bm25", "count"] = "bm25"  # score by which found documents are ranked
     take: int = 50  # found documents of a query at one owner; the paper's K = 150 over three owners

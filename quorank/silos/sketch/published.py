@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -41,8 +40,6 @@ class RoundRobin:
     A step is θ ← θ − η·(mean gradient of (θ·x − y)²/2 over a batch + λ·θ), with labels y divided by the highest one; η
     falls in a straight line to 0. The last parameter is the intercept, on which no ranking depends. Only parameters travel.
     """
-
-    kind: ClassVar[str] = "round-robin"
 
     eta: float = 0.3  # η at the first step
     batch: int = 32  # instances of a step, drawn with replacement in proportion to their weights

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -157,8 +157,6 @@ def strict_lengths(lengths: Integers, rows: int, epsilon: float, stream: SystemS
 @dataclass(frozen=True)
 class QuestionProtocol:
     """Parameters of questions about single terms: perturbation, obfuscation and sketches."""
-
-    kind: ClassVar[str] = "protocol"
 
     perturbation: Literal["published", "strict", "none"] = "strict"  # noise on answers, or in the sketches
     epsilon: float = 8.0  # ε of that noise: of one answer, or of one document
