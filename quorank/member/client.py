@@ -95,6 +95,7 @@ class Client(SyncedMembership[Terms]):
             invitation: Invitation file, needed once; the same one may be given again.
             start: Parameters that show lists before the first ranker arrives; by default those of the terms.
             guard: Rejects rankers for the owner's lists that the owner's clicks contradict.
+            options: For simulations: `seed` of the draws of lists, `entropy` (source of secret bytes) and `clock`.
 
         Returns:
             The device. One process at a time may open it.
@@ -329,7 +330,7 @@ def _declined(declined: Declined, next_: float) -> SyncReport:
     return SyncReport("nothing", next_, f"device.{declined.code}", declined.sentence)
 
 
-# ---------------------------------------------------------------- status and log, readable beside the device's process
+# ---------------------------------------------------------------- status and log, also while a process runs the device
 
 
 def agreed_terms(store: PrivateStore) -> Terms:
@@ -382,9 +383,16 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
 
 
 def device_log(store: PrivateStore) -> dict[str, list[dict[str, Any]]]:
-    """Return releases with the run's privacy statement, and changes of consent; times are seconds since 1970.
+    """Return the log of a device from its private store, also while another process has it open.
 
-    The statement may take seconds to compute.
+    Args:
+        store: The private store.
+
+    Returns:
+        JSON values as `Client.log` returns them; the privacy statement may take seconds to compute.
+
+    Raises:
+        BadInput: `device.not-joined` before an invitation was accepted.
     """
     terms = agreed_terms(store)
     statement = terms.mechanism.statement() or {"kind": terms.privacy.kind, "epsilon": None}

@@ -82,7 +82,7 @@ def terms_of(invitation: Invitation) -> SiloTerms:
 
 
 class PartyFolder(Membership[SiloTerms]):
-    """Membership of a party in its folder; it can be opened beside the process that runs the party.
+    """Membership of a party in its folder; it can be opened while another process runs the party.
 
     Open it with `accept` or `open`, and close it or use it as a context.
     """

@@ -74,6 +74,7 @@ class Tuner(SyncedMembership[TuningTerms]):
             folder: Directory of the private store, created with mode 0700.
             heuristic: The application's heuristic, as declared in the terms.
             invitation: Invitation file, needed once; the same one may be given again.
+            options: For simulations: `entropy` (source of secret bytes) and `clock`.
 
         Returns:
             The device. One process at a time may open it.
