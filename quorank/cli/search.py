@@ -312,7 +312,7 @@ def demo(
 
     from quorank.cli.display import compiling, progress_lines
     from quorank.cli.service import check_installed
-    from quorank.files.atomic import make_private_folder
+    from quorank.files.atomic import make_folder
     from quorank.kernels.process import interruptible
 
     check_installed()
@@ -327,7 +327,7 @@ def demo(
             folder = out.absolute()
             empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
             require(empty, "folder.not-empty", "is not empty; choose another one", f"--out {out}")
-            make_private_folder(folder)
+            make_folder(folder, private=True)
         asked, progress = stack.enter_context(interruptible()), progress_lines("percent done:")
 
         def tell(done: int, total: int) -> None:

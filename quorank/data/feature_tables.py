@@ -43,9 +43,8 @@ def read_feature_table(path: Path, names: Sequence[str], missing: float = 0.0) -
     if ending.endswith((".parquet", ".pq")):
         import pyarrow as pa
 
-        return _of_arrow(
-            pa.Table.from_batches(untrusted_batches(path, "parquet", code="features.unreadable")), names, path
-        )
+        batches = untrusted_batches(path, "parquet", code="features.unreadable")
+        return _of_arrow(pa.Table.from_batches(batches), names, path)
     if ending.endswith((".csv", ".csv.gz")):
         return _of_arrow(_csv(path, names), names, path)
     return _letor(path, len(names), missing)

@@ -89,10 +89,7 @@ def find_collection(folder: Path) -> Path:
 
 
 def unpack_archive(archive: Path, folder: Path) -> Path:
-    """Unpack into `folder`, which is replaced; it appears when it is complete, or not at all.
-
-    What the gate lets through is unpacked: ordinary files below the folder, within the limits (`quorank.files.untrusted`).
-    """
+    """Unpack the regular files of an archive, within the limits of `files.untrusted`; `folder` is replaced as a whole."""
     name = archive.name.lower()
     sentence = f"is a {archive.suffix} archive, which cannot be unpacked here; unpack it with another program"
     remedy = "then run `quorank data import FOLDER`"
@@ -121,9 +118,7 @@ def fetch_collection(
 ) -> ImportedCollection:
     """Download a public collection into the library, check it, unpack it and import it under its name."""
     entry = public_collection(name)
-    by_hand = (
-        f"get {entry.archive} from {entry.page}, unpack it, then run `quorank data import PATH --name {entry.name}`"
-    )
+    by_hand = f"get {entry.archive} from {entry.page}, unpack it, run `quorank data import PATH --name {entry.name}`"
     sentence = f"{entry.name} cannot be fetched without you ({entry.licence}): {by_hand}"
     require(entry.address, "collection.needs-agreement", sentence)
     archive = library_folder("downloads") / entry.archive
@@ -143,7 +138,7 @@ def fetch_collection(
 
 
 def _transfer(entry: PublicCollection, part: Path, progress: Progress | None) -> None:
-    """Bring the archive; what an earlier attempt left behind is continued where the server can do that."""
+    """Download the archive; continue an interrupted download if the server supports it."""
     assert entry.address is not None
     have = part.stat().st_size if part.exists() else 0
     if have and have == entry.bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quorank.data.layout import FOLDS
+from quorank.data.layout import FOLDS, find_file
 from quorank.data.letor.reader import read_letor
 from quorank.data.ranking import Collection, RankingData, join_parts, rows_of_lists
 from quorank.errors import BadInput, brief, printable, require, require_range
@@ -76,27 +76,19 @@ def intent_collection(
         train, test = intents.select(turn < FOLDS - 2), intents.select(turn == FOLDS - 1)
         sentence = f"fold {fold} is left without training or test queries that answer {INTENTS} intents"
         require(train.data.n_queries and test.data.n_queries, "intents.no-queries", sentence, f"{folder}")
-    return IntentCollection(
-        f"intents:{folder}", train.data, test.data, train_intents=train.labels, test_intents=test.labels
-    )
+    name, own, judged = f"intents:{folder}", train.labels, test.labels
+    return IntentCollection(name, train.data, test.data, train_intents=own, test_intents=judged)
 
 
 def read_intents(folder: Path, read: Callable[[Path], RankingData] = read_letor) -> Intents:
     """Read all queries of a folder with their first four intents; BadInput names the file and the line."""
     require(folder.is_dir(), "file.missing", f"is no folder; expected one with {_EXPECTED}", f"{folder}")
-    parts = [read(_find(folder, f"fold{fold}.txt")) for fold in range(1, FOLDS + 1)]
+    parts = [read(find_file(folder, f"fold{fold}.txt")) for fold in range(1, FOLDS + 1)]
     data = join_parts(parts)
     fold = np.repeat(np.arange(1, FOLDS + 1), [part.n_queries for part in parts]).astype(np.int64)
     sentence = "has fold files without document ids; expected a comment `#docid = …` behind each row"
     require(data.document_ids is not None, "intents.no-document-ids", sentence, f"{folder}")
-    return Intents(data, _read_table(_find(folder, TABLE), data, fold), fold)
-
-
-def _find(folder: Path, name: str) -> Path:
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.exists():
-            return path
-    raise BadInput("file.missing", f"has no {name} or {name}.gz; expected {_EXPECTED}", f"{folder}")
+    return Intents(data, _read_table(find_file(folder, TABLE), data, fold), fold)
 
 
 def _read_table(path: Path, data: RankingData, fold: Integers) -> Int8s:

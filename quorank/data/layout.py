@@ -33,7 +33,7 @@ def has_layout(folder: Path) -> bool:
 
 
 def count_folds(folder: Path) -> int:
-    """Return how many folds a folder has by its layout; whether their files are all there is for `find_files`."""
+    """Return the number of folds in a folder's layout, whose files `find_files` checks."""
     entries = _entries(folder)
     if _first(entries, ("train",)):
         return 1
@@ -43,7 +43,7 @@ def count_folds(folder: Path) -> int:
 
 
 def find_files(folder: Path, fold: int) -> SplitFiles:
-    """Return the files of a fold, whichever of the known layouts the folder has; BadInput says what is missing."""
+    """Return the files of a fold in any of the known layouts; BadInput names a missing one."""
     entries = _entries(folder)
     folds = count_folds(folder)
     if folds < FOLDS:
@@ -66,6 +66,14 @@ def find_files(folder: Path, fold: int) -> SplitFiles:
     expected = "train.txt and test.txt (or .txt.gz), folders Fold1 to Fold5, or parts S1.txt to S5.txt"
     sentence = f"holds no collection: expected {expected}, found {_listing(entries)}"
     raise BadInput("folder.no-collection", sentence, f"{folder}")
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """Return the file of this name that a directory has, plain or gzipped."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise BadInput("file.missing", f"has no {name} or {name}.gz", f"{folder}")
 
 
 def _entries(folder: Path) -> dict[str, Path]:

@@ -79,10 +79,8 @@ PUBLIC = {entry.name: entry for entry in _ENTRIES}
 def public_collection(name: str) -> PublicCollection:
     """Return the entry of that name, upper or lower case."""
     if name.lower() not in PUBLIC:
-        meant = suggest(name.lower(), PUBLIC)
-        raise BadInput(
-            "collection.unknown", f"there is no public collection {name!r}{meant}; known: {', '.join(PUBLIC)}"
-        )
+        meant, known = suggest(name.lower(), PUBLIC), ", ".join(PUBLIC)
+        raise BadInput("collection.unknown", f"there is no public collection {name!r}{meant}; known: {known}")
     return PUBLIC[name.lower()]
 
 

@@ -137,6 +137,7 @@ class FixedRange(Normalisation):
 
 
 LARGEST = 1 << 26  # bytes of a file of constants
+_BLOCK = 16_384  # rows that are normalised at once
 
 NORMALISATIONS: Family[Normalisation] = Family(
     "normalisation", WithinQuery, RawFeatures, FixedRange, base=Normalisation
@@ -164,7 +165,7 @@ def read_constants(normalisation: Normalisation) -> Normalisation:
 
 
 def query_ranges_scaled(features: Floats, starts: Integers) -> Floats:
-    """(rows, n) features brought to [0, 1] within each list by its minimum and maximum.
+    """Return features (rows, n) scaled to [0, 1] within each list by its minimum and maximum.
 
     Lists begin at `starts` (lists,), which ascend from 0; each has at least one row.
     """
@@ -179,14 +180,14 @@ def query_ranges_scaled(features: Floats, starts: Integers) -> Floats:
     return found.astype(np.float32)
 
 
-def list_blocks(rows: int, starts: Integers | None, size: int = 16_384) -> Iterator[tuple[slice, Integers | None]]:
+def list_blocks(rows: int, starts: Integers | None) -> Iterator[tuple[slice, Integers | None]]:
     """Yield pieces of the rows, of whole lists if there are any, with the places in a piece where lists begin."""
     if starts is None:
-        yield from ((slice(at, min(at + size, rows)), None) for at in range(0, rows, size))
+        yield from ((slice(at, min(at + _BLOCK, rows)), None) for at in range(0, rows, _BLOCK))
         return
     ends, first = np.append(starts[1:], rows), 0
     while first < len(starts):
-        last = max(first + 1, int(np.searchsorted(ends, starts[first] + size, side="right")))
+        last = max(first + 1, int(np.searchsorted(ends, starts[first] + _BLOCK, side="right")))
         yield slice(int(starts[first]), int(ends[last - 1])), starts[first:last] - starts[first]
         first = last
 

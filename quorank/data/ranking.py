@@ -174,7 +174,7 @@ class Collection:
 
     @property
     def splits(self) -> dict[str, RankingData]:
-        """The splits that there are, by name."""
+        """Existing splits by name."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: split for name, split in splits.items() if split is not None}
 

@@ -95,10 +95,8 @@ def generate(name: str, queries: int | None = None, seed: int = 1) -> Collection
     shape = shape_of(name)
     train = training_queries(name, queries, seed)
     held = max(1, round(train / 3))
-    splits, first = [], 1
-    for split, n in enumerate((train, held, held)):
-        splits.append(_split(shape, n, seed, split, first))
-        first += n
+    sizes, first = (train, held, held), (1, 1 + train, 1 + train + held)
+    splits = [_split(shape, sizes[split], seed, split, first[split]) for split in range(3)]
     return Collection(f"synthetic:{name}", splits[0], splits[2], splits[1])
 
 
@@ -129,7 +127,7 @@ def _split(shape: SyntheticShape, queries: int, seed: int, split: int, first_id:
     def fill(block: int) -> None:
         sizes = lengths[block * _BLOCK : (block + 1) * _BLOCK]
         rows = slice(int(offsets[block * _BLOCK]), int(offsets[block * _BLOCK + len(sizes)]))
-        draws = _draws(shape, seed, split, block + 1)
+        draws = block_draws(shape.number, seed, split, block + 1)
         _fill(shape, draws, sizes, padded[rows, : shape.n_features], labels[rows])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -138,17 +136,17 @@ def _split(shape: SyntheticShape, queries: int, seed: int, split: int, first_id:
     return RankingData(padded, labels, offsets.astype(np.int64), shape.n_features, names)
 
 
-def _draws(shape: SyntheticShape, seed: int, split: int, block: int) -> np.random.Generator:
-    address = (shape.number << 48) | (split << 40) | block
+def block_draws(shape: int, seed: int, part: int, block: int = 0) -> np.random.Generator:
+    """Return the generator of a block of queries in one part of the shape with this number."""
+    address = (shape << 48) | (part << 40) | block
     return np.random.Generator(np.random.Philox(key=np.array([seed, address], np.uint64)))
 
 
 def _lengths(shape: SyntheticShape, queries: int, seed: int, split: int) -> Integers:
     """Documents of each query: log-normal between the shortest and the longest list of the original."""
     mean, spread, shortest, longest = shape.documents
-    lengths = elementary.exp(
-        elementary.log(mean) - spread**2 / 2 + spread * _draws(shape, seed, split, 0).standard_normal(queries)
-    )
+    draws = block_draws(shape.number, seed, split).standard_normal(queries)
+    lengths = elementary.exp(elementary.log(mean) - spread**2 / 2 + spread * draws)
     clipped: Integers = np.clip(np.rint(lengths), shortest, longest).astype(np.int64)
     return clipped
 

@@ -13,32 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from quorank.engines.process import Simulator
 from quorank.errors import BadInput, require, require_range
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.runner import Runner
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, key_of
+from quorank.kernels.process import available_threads
 from quorank.privacy import ClippedGaussian
 from quorank.privacy.audit.canaries import Audit, Canaries, audit_coins
 from quorank.privacy.audit.reconstruction import AttackedRounds, reconstruction_study
 
 Watch = Callable[[int, int], None]
 
-UNBOUNDED = 0.1
-"""The norm of a canary's update where privacy sets no bound."""
-
-SHOWN_BUDGET = 8.0
-"""The whole-run ε of the noise that the attack is shown against, where the run itself had none (δ = 1e-5)."""
+UNBOUNDED = 0.1  # norm of a canary's update where privacy sets no bound
+SHOWN_BUDGET = 8.0  # whole-run ε of the noise that the attack is shown against if the run had none (δ = 1e-5)
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
     """Observations of a run that was repeated with canaries."""
 
-    released: (
-        Doubles  # (rounds with canaries, parameters) the noisy sums, in units in which a canary's update has norm 1
-    )
+    released: Doubles  # (rounds with canaries, parameters) noisy sums, in units of a canary's norm
     canaries: Canaries
     theta: Doubles  # at half time
     noise: float  # standard deviation on a sum at half time, in the units of an update
@@ -60,12 +55,12 @@ def audit_experiment(
     require_range("confidence", confidence, least=0.5, below=1.0)
     require_range("victims", victims, least=0)
     privacy = experiment.federation.privacy
-    sentence = (
-        f"canaries hide in sums, and {privacy.kind} protects each message on its own: its ε follows from how often a "
-        "message is true; audit a run with privacy gaussian, published, secure-sum or none"
-    )
+    alone = f"{privacy.kind} protects each message on its own, and canaries test sums"
+    sentence = f"{alone}; audit a run with privacy gaussian, published, secure-sum or none"
     require(not privacy.protects_messages, "audit.local-privacy", sentence)
-    runner = _runner(experiment, threads)
+    # without the messages of its secure sums, whose totals are the same
+    federation = replace(experiment.federation, privacy=privacy.without_masks())
+    runner = Runner(replace(experiment, federation=federation), threads or available_threads())
     replay = _replay(runner, canaries, seed, watch)
     claim = runner.simulator.mechanism.statement()
     delta = (claim or {}).get("delta") or 1e-5
@@ -74,14 +69,6 @@ def audit_experiment(
     if victims:
         result["reconstruction"] = _reconstruction(experiment, runner, replay, victims)
     return result
-
-
-def _runner(experiment: Experiment, threads: int | None) -> Runner:
-    """Return the run without the messages of its secure sums; the totals are the same."""
-    federation = experiment.federation
-    federation = replace(federation, privacy=federation.privacy.without_masks())
-    experiment = replace(experiment, federation=federation)
-    return Runner(experiment, threads) if threads else Runner(experiment)
 
 
 def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Replay:
@@ -98,7 +85,8 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
     weight = federation.interactions if simulator.mechanism.weighted else 1
     try:
         for t in range(rounds):
-            length = longest_update(simulator, state.private)
+            bound = state.private.get("clip")  # norm of the longest update that a client may send
+            length = (federation.privacy.longest_update or UNBOUNDED) if bound is None else float(bound[0])
             turn = turns.index(t) if t in turns else None
             beside = None if turn is None else weight * length * canaries.contribution(turn, rate)
             gathered = simulator.gather(state, beside=beside)
@@ -113,13 +101,6 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
         simulator.close()
     assert halfway is not None
     return halfway
-
-
-def longest_update(simulator: Simulator, private: dict[str, Doubles]) -> float:
-    """Return the norm of the longest update that a client may send, which is what a canary sends."""
-    if "clip" in private:
-        return float(private["clip"][0])
-    return simulator.federation.privacy.longest_update or UNBOUNDED
 
 
 def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
@@ -151,9 +132,8 @@ def _reconstruction(experiment: Experiment, runner: Runner, replay: Replay, vict
     if experiment.ranker.hidden or eta is None:
         return {"skipped": "the attack reads the updates of pdgd as published with a linear ranker"}
     if federation.client_momentum > 0.0:
-        return {
-            "skipped": "the attack reads the update of one round, and with client_momentum a client sends many in one"
-        }
+        many = "the attack reads the update of one round, and with client_momentum a client sends many in one"
+        return {"skipped": many}
     cohort = federation.participation.size(federation.clients)
     if cohort < 2:
         return {"skipped": "a cohort of one client hides nothing in its sum"}

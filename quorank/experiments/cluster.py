@@ -29,8 +29,7 @@ from quorank.files.atomic import write_whole
 from quorank.files.documents import parse_json
 
 CONNECT_SECONDS = 20.0
-STOP_SECONDS = 1.0
-"""Interval at which a run asks whether to stop, seconds."""
+STOP_SECONDS = 1.0  # interval at which a run asks whether to stop
 _LIBRARIES = ("numpy", "numba", "scipy", "pyarrow")
 Files = dict[str, bytes]
 Versions = dict[str, str]
@@ -78,7 +77,6 @@ def _distributed() -> Any:
 
 
 def _connect(address: str) -> Any:
-    """Connect to the scheduler."""
     dask = _distributed()
     try:
         return dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)

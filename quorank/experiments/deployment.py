@@ -40,23 +40,13 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
     require(experiment.federation.attack is None, "option.conflict", sentence, "attack")
     normalize = experiment.data.normalize
     sentence = "real devices normalise their features themselves, by constants that they know: give low and high"
-    require(
-        not normalize.learns and normalize.epsilon is None, "normalisation.not-deployable", sentence, "data.normalize"
-    )
+    known = not normalize.learns and normalize.epsilon is None
+    require(known, "normalisation.not-deployable", sentence, "data.normalize")
     with under("data.normalize"):
         normalize.check_size(n_features)
-    whole = experiment.federation
-    parts: dict[str, Any] = {
-        "ranker": experiment.ranker,
-        "learner": whole.learner,
-        "privacy": whole.privacy,
-        "personal": whole.personal,
-    }
-    for key, part in parts.items():
-        sentence = (
-            f"{part.kind} is another package's, and devices run parts of Quorank alone: no name in terms makes them "
-            "load anything else; choose one of Quorank's own"
-        )
+    for key in ("ranker", "learner", "privacy", "personal"):
+        part = experiment.ranker if key == "ranker" else getattr(experiment.federation, key)
+        sentence = f"{part.kind} is another package's, and devices load no plug-ins; choose one of Quorank's own"
         require(part.kind in PARTS[key].ours, "plugin.not-deployable", sentence, key)
     _ = terms_of(experiment, n_features, 0).mechanism  # refuses noise that devices cannot draw
 
@@ -64,9 +54,11 @@ def check_experiment(experiment: Experiment, n_features: int = 46) -> None:
 def check_rounds(experiment: Experiment, least: float, report_epsilon: float) -> None:
     """Refuse rounds that end before noise in shares is complete, and reports that reveal a secret cohort size."""
     privacy, participation = experiment.federation.privacy, experiment.federation.participation
-    told = "a mean of reports tells how many devices were in a round, and this ε counts on nobody knowing; use sampled"
-    counts = experiment.federation.assumes_secret_cohorts and not participation.fixed_size
-    require(report_epsilon == 0.0 or not counts, "option.conflict", f"{told}, or no reports", "report_epsilon")
+    sentence = (
+        "a mean of reports leaks the size of a cohort, and this ε assumes that it is secret; use sampled, or no reports"
+    )
+    secret = experiment.federation.assumes_secret_cohorts and not participation.fixed_size
+    require(report_epsilon == 0.0 or not secret, "option.conflict", sentence, "report_epsilon")
     sentence = f"{incomplete_noise(privacy.kind)}; let rounds wait for all of them with --set enough=1 --set least=1"
     require(least == 1.0 or not privacy.needs_equal_shares, "option.conflict", sentence, "least")
 
@@ -104,13 +96,13 @@ def deployed_coordinator(
     state = replace(federation.start(start_of(experiment, n_features)), private=mechanism.start())
     fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
     limits = replace(rules, max_interactions=setting.interactions, minimum_replies=fewest)
-    whoever = enrolled if federation.participation.open_arrivals else None
     basis = (federation, mechanism, state, experiment.rounds, run, seed, limits, keeping, clock)
-    return Coordinator(*basis, metric_response=figure, enrolled=whoever)
+    may_reply = enrolled if federation.participation.open_arrivals else None
+    return Coordinator(*basis, metric_response=figure, enrolled=may_reply)
 
 
 def fitted_to_data(experiment: Experiment) -> tuple[Experiment, int]:
-    """Return the experiment with its ranker's start, and the number of features of its own data."""
+    """Return the experiment with its ranker's start, and the number of features of its data."""
     collection = collection_of(experiment.data)
     n_features = collection.train.n_features
     return started_experiment(experiment, n_features, collection), n_features
@@ -126,19 +118,12 @@ def terms_of(
 ) -> Terms:
     """Return the terms that one client of an experiment agrees to."""
     federation = experiment.federation
-    grows = federation.participation.open_arrivals  # more may enrol than the file plans with
-    require(
-        0 <= client < (2**31 if grows else federation.clients),
-        "value.out-of-range",
-        f"the experiment has clients 0 to {federation.clients - 1}",
-        f"--client {client}",
-    )
-    require(
-        federation.learner.learns_late,
-        "option.conflict",
-        f"devices learn with pdgd or counterfactual, and this run uses {federation.learner.kind}",
-    )
-    size = experiment.ranker.size(n_features)
+    # with open arrivals more may enrol than the file plans with
+    most = 2**31 if federation.participation.open_arrivals else federation.clients
+    sentence = f"the experiment has clients 0 to {federation.clients - 1}"
+    require(0 <= client < most, "value.out-of-range", sentence, f"--client {client}")
+    sentence = f"devices learn with pdgd or counterfactual, and this run uses {federation.learner.kind}"
+    require(federation.learner.learns_late, "option.conflict", sentence)
     return Terms(
         run,
         client,
@@ -150,14 +135,13 @@ def terms_of(
         cast("ListLearner", federation.learner),
         federation.privacy,
         federation.personal,
-        federation.setting(experiment.rounds, size, experiment.evaluation.k + 1),
+        setting_of(experiment, n_features),
         report_epsilon,
         federation.client_momentum,
     )
 
 
-STATEMENT_SECONDS = 1.0
-"""Time above which ε is computed for a few rounds ahead, seconds."""
+STATEMENT_SECONDS = 1.0  # time above which ε is computed for a few rounds ahead
 
 
 @dataclass(eq=False)
@@ -187,16 +171,12 @@ class DeployedPrivacy:
         return self.setting.cohort if self.withheld else None
 
     @cached_property
-    def reports(self) -> Loss:
-        """Privacy loss of the reports of the whole run."""
-        return Loss(pure=self.report_epsilon * self.experiment.rounds)
-
-    @cached_property
     def planned(self) -> Composed | None:
         """Planned ε and δ of the run and its reports; None if nothing is accounted."""
-        mechanism = self.coordinator.mechanism
-        loss, stated = mechanism.loss(self.experiment.rounds), mechanism.statement(1) or {}
-        return None if loss is None else compose(loss + self.reports, stated["delta"])
+        mechanism, rounds = self.coordinator.mechanism, self.experiment.rounds
+        loss, stated = mechanism.loss(rounds), mechanism.statement(1) or {}
+        reports = Loss(pure=self.report_epsilon * rounds)
+        return None if loss is None else compose(loss + reports, stated["delta"])
 
     @property
     def of_ranker(self) -> Mapping[str, Any] | None:
@@ -269,8 +249,8 @@ class DeployedPrivacy:
 # ---------------------------------------------------------------- simulated users
 
 
-class Searched(Protocol):
-    """Device that a user searches with; `quorank.member.device.Device` is one."""
+class UserDevice(Protocol):
+    """Device that a user searches with, such as `quorank.member.device.Device`."""
 
     @property
     def turn(self) -> tuple[int, int]: ...
@@ -303,7 +283,7 @@ class SimulatedUser:
     def world(self) -> World:
         return self.simulation.world()
 
-    def __call__(self, device: Searched) -> None:
+    def __call__(self, device: UserDevice) -> None:
         world, client = self.world, self.client
         round_, interaction = device.turn
         address = Address(interaction, client, round_)

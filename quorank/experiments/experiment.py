@@ -40,6 +40,7 @@ from quorank.rankers.starting import read_start
 from quorank.users import CLICK_MODELS, Cascade, ClickModel
 
 MOST_ROUNDS = 10_000_000  # the metrics of every round are kept in memory
+# sections that hold one part each: its family and its default
 PARTS: dict[str, tuple[Family[Any], type[Any]]] = {
     "partition": (PARTITIONS, Even),
     "ranker": (RANKERS, Linear),
@@ -47,14 +48,13 @@ PARTS: dict[str, tuple[Family[Any], type[Any]]] = {
     "learner": (LEARNERS, PDGD),
     "privacy": (PRIVACIES, NoPrivacy),
 }
-"""Sections that hold one part each: its family and its default."""
+# keys of `[federation]` that hold a part
 METHODS: dict[str, tuple[Family[Any], type[Any]]] = {
     "participation": (PARTICIPATIONS, Full),
     "aggregation": (AGGREGATIONS, Mean),
     "server": (SERVERS, Add),
     "personal": (PERSONALISATIONS, Shared),
 }
-"""Keys of `[federation]` that hold a part."""
 FEDERATION_KEYS = ("clients", "interactions", "rounds", *METHODS, "client_momentum", "keep_every")
 SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
 
@@ -78,10 +78,10 @@ class EvaluationPlan:
 
     kind: ClassVar[str] = "evaluation"
 
-    every: int = 1  # rounds between evaluations; the last round is always evaluated
-    no_relevant: Literal["skip", "zero"] = "skip"  # what a query without relevant documents counts
-    k: int = 10  # documents shown, among which MaxRR looks for the first relevant one
-    cutoffs: tuple[int, ...] = (10,)  # depths of the offline nDCG; 10 is always among them
+    every: int = 1
+    no_relevant: Literal["skip", "zero"] = "skip"
+    k: int = 10
+    cutoffs: tuple[int, ...] = (10,)
 
     def __post_init__(self) -> None:
         require_range("every", self.every, least=1)
@@ -130,7 +130,7 @@ class Experiment:
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     seed: int = 1
     partition: Partition = field(default_factory=Even)
-    keep_every: int = 0  # Δt
+    keep_every: int = 0
 
     def __post_init__(self) -> None:
         require_range("federation.rounds", self.rounds, least=1, most=MOST_ROUNDS)
@@ -143,10 +143,7 @@ class Experiment:
         with under("learner"):
             federation.learner.check_list(self.evaluation.k)
         bare = normalize.learns and normalize.epsilon is None and federation.privacy.protects
-        sentence = (
-            "constants that clients learn together give something away, and this run counts that: set "
-            "data.normalize.epsilon, or give low and high"
-        )
+        sentence = "learned constants leak, and this run counts ε: set data.normalize.epsilon, or give low and high"
         require(not bare, "normalisation.without-epsilon", sentence, "data.normalize")
         check_experiment(federation, self.ranker, self.users, self.partition, self.rounds, self.keep_every)
 
@@ -216,9 +213,9 @@ def _read(tables: Mapping[str, Any]) -> Experiment:
     parts = {name: family.read(tables.get(name, part.kind), name) for name, (family, part) in PARTS.items()}
     if parts["learner"].estimates_gradient:  # needs an optimiser; a PDGD update is already a step
         plan.setdefault("server", Adam.kind)
-    methods = {
-        name: family.read(plan.pop(name, part.kind), f"federation.{name}") for name, (family, part) in METHODS.items()
-    }
+    methods = {}
+    for name, (family, part) in METHODS.items():
+        methods[name] = family.read(plan.pop(name, part.kind), f"federation.{name}")
     attack = ATTACKS.read(tables["attack"], "attack") if "attack" in tables else None
     counts = decode(FederationCounts, plan, "federation")
     try:
@@ -256,9 +253,9 @@ def _with_step_for_noise(federation: Federation, rounds: int) -> Federation:
 
 def _names_a_step(server: Any) -> bool:
     """Return whether [federation] chooses the server step; `server = { pull = 0.01 }` does not."""
-    return not (
-        isinstance(server, Mapping) and {*server} <= {"kind", "pull"} and server.get("kind", Add.kind) == Add.kind
-    )
+    if not isinstance(server, Mapping):
+        return True
+    return not {*server} <= {"kind", "pull"} or server.get("kind", Add.kind) != Add.kind
 
 
 def _data_source(table: Mapping[str, Any]) -> DataSource:

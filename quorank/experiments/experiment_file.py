@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from quorank.errors import BadInput, brief, require, suggest
-from quorank.files.atomic import read_whole
-from quorank.files.documents import DEEPEST, LARGEST_TOML, LONGEST_STRING, parse_toml
+from quorank.files.documents import DEEPEST, LONGEST_STRING, parse_toml, read_toml_text
 
 SHIPPED = Path(__file__).parent / "files"
 _NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""
@@ -76,15 +75,7 @@ def read_experiment_file(path: Path) -> ExperimentFile:
     """Read a TOML file; BadInput names the file, and the line where it is no TOML."""
     sentence = "this is a folder; expected an experiment file such as experiment.toml"
     require(not path.is_dir(), "file.is-folder", sentence, str(path))
-    try:
-        text = read_whole(path, LARGEST_TOML, code="file.unreadable").decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput("file.unreadable", f"cannot be read as text ({error})", str(path)) from None
-    except BadInput as error:
-        if error.code != "file.missing":
-            raise
-        raise BadInput("file.missing", "no such experiment file", str(path)) from None
-    return parse_experiment_file(text, str(path))
+    return parse_experiment_file(read_toml_text(path), str(path))
 
 
 def parse_experiment_file(text: str, name: str) -> ExperimentFile:

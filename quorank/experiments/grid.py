@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
@@ -20,7 +20,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, copied, flatten, set_key, write_toml
 from quorank.experiments.run_directory import ReportPage
 from quorank.experiments.runner import run_experiment
-from quorank.files.atomic import write_whole
+from quorank.files.atomic import make_folder, write_whole
 from quorank.files.documents import json_bytes
 from quorank.kernels.process import available_threads, without_interrupts
 
@@ -90,7 +90,7 @@ class Grid:
         """
         if not resume:
             storage.check_new(folder, overwrite=overwrite)
-        storage.make_folder(folder)
+        make_folder(folder)
         storage.tidy(folder)
         if not resume:
             storage.clear(folder)
@@ -116,9 +116,7 @@ def _cells(file: ExperimentFile, axes: Mapping[str, list[Any]]) -> list[Cell]:
         found.append(Cell(name, values, Experiment.read(ExperimentFile(tables, file.name, places))))
     names = [cell.name for cell in found]
     if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
-        found = [
-            Cell(f"{i:03d},{cell.name}"[:LONGEST_NAME], cell.values, cell.experiment) for i, cell in enumerate(found)
-        ]
+        found = [replace(cell, name=f"{i:03d},{cell.name}"[:LONGEST_NAME]) for i, cell in enumerate(found)]
     return found
 
 
@@ -157,9 +155,7 @@ def _results(runs: list[Run], jobs: int) -> Iterator[tuple[Run, dict[str, Any]]]
     context = get_context("spawn")
     stop = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_listen, initargs=(stop,)) as pool:
-        with (
-            without_interrupts()
-        ):  # workers inherit that: Ctrl-C reaches them by `stop`, not in the middle of an import
+        with without_interrupts():  # inherited by workers: Ctrl-C reaches them by `stop`, not in an import
             futures = {pool.submit(_play, run): run for run in runs}
         try:
             for future in as_completed(futures):

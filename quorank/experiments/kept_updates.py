@@ -19,20 +19,19 @@ from pathlib import Path
 import numpy as np
 
 from quorank.errors import BadInput, require
-from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_file, kept_name
+from quorank.experiments.run_directory import CLIENTS, clients_with_kept, kept_name
 from quorank.federation.unlearning.methods import KeptRound, norms_of
-from quorank.files.atomic import make_private_folder, sha256, write_whole
+from quorank.files.atomic import make_folder, sha256, write_whole
 from quorank.files.documents import digest_of, read_manifest
 from quorank.files.npz import Arrays, ArrayShape, archive_bytes, read_arrays
 from quorank.kernels.arrays import Doubles, Floats, Integers
 
+# for a private run that keeps updates, with its directory
 WARNING = "its clients' raw updates are kept in {}, unclipped and without noise: their readers have what privacy hides"
-"""Warning for a private run that keeps updates, with its directory."""
 _ADVICE = "; run the experiment again"
-_OVERHEAD = 4096
-"""Bytes of an archive beside its arrays, at most."""
-_NEVER = 1 << 20
-"""Limit on kept rounds where the number of rounds is unknown."""
+_OVERHEAD = 4096  # most bytes of an archive that are not arrays
+_MOST_ROUNDS = 1 << 20  # limit on kept rounds where the number of rounds is unknown
+_DIGEST = 32  # bytes
 
 
 @dataclass(eq=False)
@@ -59,10 +58,10 @@ class KeptUpdates:
     def write(self) -> dict[str, str]:
         """Write every client's file atomically; return their digests by name."""
         digests = {}
-        make_private_folder(self.folder / CLIENTS)
+        make_folder(self.folder / CLIENTS, private=True)
         for client, rounds, updates in self._own():
             content = archive_bytes({"rounds": rounds, "updates": updates})
-            write_whole(kept_file(self.folder, client), content, private=True)
+            write_whole(self.folder / kept_name(client), content, private=True)
             digests[kept_name(client)] = sha256(content)
         return digests
 
@@ -80,43 +79,33 @@ class KeptUpdates:
             rounds = sorted(own)
             yield client, np.array(rounds, dtype=np.int64), np.array([own[round_] for round_ in rounds])
 
-    def load(self, size: int) -> None:
-        """Read the files of clients on a network, which an earlier process of this run wrote."""
+    def load(self, size: int, most: int = _MOST_ROUNDS) -> None:
+        """Read the clients' files, of at most `most` rounds each, which an earlier process of this run wrote."""
         for client in clients_with_kept(self.folder):
-            rounds, updates = read_kept(self.folder, client, size)
+            rounds, updates = read_kept(self.folder, client, size, most=most)
             self.rows[client] = dict(zip(rounds.tolist(), updates, strict=True))
 
     def restore(self, done: int, everyone: int | None, size: int, rounds: int, known: Arrays | None = None) -> None:
-        """Read the files up to a checkpoint after `done` of so many rounds; later rounds are played again.
+        """Read the files up to a checkpoint after `done` of all `rounds`; later rounds are played again.
 
         `everyone` is the number of clients where all take part in each round: then nothing may be missing. `known` are
         the checkpoint's digests (`arrays`); a checkpoint of clients on a network has none.
         """
-        most, wanted = -(-rounds // self.every), range(1, done + 1, self.every)
-        for client in clients_with_kept(self.folder):
-            own = zip(*read_kept(self.folder, client, size, most=most), strict=True)
-            found = {int(round_): row for round_, row in own if round_ <= done}
-            if found:
-                self.rows[client] = found
+        self.load(size, -(-rounds // self.every))
+        before = {client: {r: row for r, row in own.items() if r <= done} for client, own in self.rows.items()}
+        self.rows, wanted = {client: own for client, own in before.items() if own}, range(1, done + 1, self.every)
         for client in range(everyone or 0):
-            sentence = (
-                f"updates that client {client} kept before the checkpoint are missing; start again with --overwrite"
-            )
+            sentence = f"updates of client {client} before the checkpoint are missing; start again with --overwrite"
             complete = {*wanted} <= self.rows.get(client, {}).keys()
-            require(complete, "kept-updates.missing", sentence, str(kept_file(self.folder, client)))
+            require(complete, "kept-updates.missing", sentence, str(self.folder / kept_name(client)))
         if known is not None:
-            before = dict(zip(known["kept_clients"].tolist(), known["kept_digests"].tolist(), strict=True))
+            noted = dict(zip(known["kept_clients"].tolist(), known["kept_digests"].tolist(), strict=True))
             now = {client: _digest(client, rounds, updates) for client, rounds, updates in self._own()}
-            sentence = (
-                "damaged or exchanged: not what this client had kept at the checkpoint; start again with --overwrite"
-            )
-            for client in sorted({*before, *now}):
-                same = before.get(client) == now.get(client)
-                require(same, "kept-updates.damaged", sentence, str(kept_file(self.folder, client)))
+            sentence = "damaged or exchanged: not this client's file at the checkpoint; start again with --overwrite"
+            for client in sorted({*noted, *now}):
+                same = noted.get(client) == now.get(client)
+                require(same, "kept-updates.damaged", sentence, str(self.folder / kept_name(client)))
         self.rows = {c: {r: row for r, row in own.items() if r in wanted} for c, own in self.rows.items()}
-
-
-_DIGEST = 32
 
 
 def _digest(client: int, rounds: Integers, updates: Floats) -> list[int]:
@@ -126,9 +115,9 @@ def _digest(client: int, rounds: Integers, updates: Floats) -> list[int]:
     return list(digest.digest())
 
 
-def read_kept(folder: Path, client: int, size: int, *, most: int = _NEVER) -> tuple[Integers, Floats]:
+def read_kept(folder: Path, client: int, size: int, *, most: int = _MOST_ROUNDS) -> tuple[Integers, Floats]:
     """Read (rounds,) the rounds that a client kept, `most` at the most, and (rounds, size) its updates in them."""
-    path, code = kept_file(folder, client), "kept-updates.damaged"
+    path, code = folder / kept_name(client), "kept-updates.damaged"
     expected = {"rounds": ArrayShape("i8", (None,)), "updates": ArrayShape("f4", (None, size), finite=True)}
     limit = _OVERHEAD + most * (8 + 4 * size)
     try:

@@ -50,7 +50,7 @@ class Progress:
 
     @classmethod
     def empty(cls, rounds: int, cutoffs: Sequence[int] = ()) -> Progress:
-        """Return the progress of a run before its first round; `cutoffs` are those of its plan beside 10."""
+        """Return the progress of a run before its first round; `cutoffs` are those of its plan other than 10."""
         names = (*COLUMNS, *(f"offline_ndcg@{depth}" for depth in cutoffs), *CHOSEN, *LEDGER)
         return cls(rounds, {name: np.full(rounds, np.nan) for name in names})
 
@@ -193,7 +193,7 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
         fault = f"{state.round} rounds done of {rounds}"
     names = {*Progress.empty(0, experiment.evaluation.further).values}
     if {*columns} != names or any(len(values) != rounds for values in columns.values()):
-        fault = "figures of other rounds or columns"
+        fault = "metrics of other rounds or columns"
     kept: Arrays = {name: arrays[name] for name in ("kept_clients", "kept_digests") if name in arrays}
     if len(kept) == 1 or len({len(values) for values in kept.values()}) > 1:
         fault = "digests of other clients than kept updates"

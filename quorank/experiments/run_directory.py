@@ -19,16 +19,16 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.experiments.experiment_file import read_experiment_file, write_toml
 from quorank.files.arrow import read_columns
-from quorank.files.atomic import read_whole, remove_leftovers, sha256, write_whole
+from quorank.files.atomic import read_whole, remove_leftovers, sha256
 from quorank.files.codec import Length, Range
 from quorank.files.documents import (
-    LARGEST_TOML,
     MANIFEST,
     decode_document,
     digest_of,
     parse_toml,
     read_json,
     read_manifest,
+    read_toml_text,
     write_manifest,
 )
 from quorank.kernels.arrays import Doubles
@@ -38,18 +38,14 @@ if TYPE_CHECKING:
 
 CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.json", "ranker.json"
 HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
-ROUNDS = "rounds.parquet"
-"""Online metrics of every round; `history.parquet` has rows of evaluated rounds only."""
+ROUNDS = "rounds.parquet"  # online metrics of every round; `history.parquet` has rows of evaluated rounds only
 UNLEARNED = "unlearned.json"
-CARRIED = "carried.bin"
-"""Updates that clients on a network carry into the next round, while the run lasts (`engines.simulated_clients`)."""
+CARRIED = "carried.bin"  # updates that clients on a network carry into the next round (`engines.simulated_clients`)
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
 OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, ROUNDS, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
 REBUILT = ("unlearned/ranker.json", "unlearned/unlearning.json")
-SEALED = (CONFIG, RANKER, HISTORY, ROUNDS, LEDGER, SUMMARY, UNLEARNED)
-"""Files whose digests the manifest holds, beside those of kept updates; the report is made again from them."""
-CLIENTS = "clients"
-"""Directory of the updates that clients keep for unlearning, one file each (`kept_updates`)."""
+SEALED = (CONFIG, RANKER, HISTORY, ROUNDS, LEDGER, SUMMARY, UNLEARNED)  # in the manifest, with kept updates
+CLIENTS = "clients"  # directory of the updates that clients keep for unlearning, one file each (`kept_updates`)
 
 
 def new_folder(stem: str) -> Path:
@@ -74,13 +70,6 @@ def check_new(folder: Path, *, overwrite: bool = False) -> None:
         raise BadInput("run.already-there", f"there is a run already ({found[0]}); {choices}", str(folder))
 
 
-def open_new(folder: Path, experiment: Experiment) -> None:
-    """Create the directory of a run, delete files of an earlier run, and write `run.toml`."""
-    make_folder(folder)
-    clear(folder)
-    write_whole(folder / CONFIG, config_bytes(experiment))
-
-
 def config_bytes(experiment: Experiment) -> bytes:
     """Encode `run.toml`."""
     return write_toml(experiment.tables()).encode()
@@ -103,21 +92,12 @@ def seal(folder: Path, changed: Iterable[str], known: Mapping[str, str]) -> None
     write_manifest(folder, old | {name: sha256(read_whole(folder / name, 1 << 31)) for name in added})
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        why = getattr(error, "strerror", None) or error
-        raise BadInput("folder.unwritable", f"cannot be created ({why})", str(folder)) from None
-
-
 def clear(folder: Path) -> None:
     """Delete the files of an earlier run or grid, and nothing else."""
     tidy(folder)
     names = (*OUTPUTS, *REBUILT, GRID_INDEX, GRID_FILE)
-    kept = [kept_file(folder, client) for client in clients_with_kept(folder)]
-    for path in (*(folder / name for name in names), *kept):
+    kept = (kept_name(client) for client in clients_with_kept(folder))
+    for path in [folder / name for name in (*names, *kept)]:
         if path.is_dir() and not path.is_symlink():
             raise BadInput("file.is-a-directory", "this is a directory, and no file of a run; remove it", str(path))
         path.unlink(missing_ok=True)
@@ -131,11 +111,6 @@ def remove(folder: Path) -> None:
     clear(folder)
     if not any(folder.iterdir()):
         folder.rmdir()
-
-
-def kept_file(folder: Path, client: int) -> Path:
-    """Return the path of the updates that a client keeps for unlearning."""
-    return folder / kept_name(client)
 
 
 def kept_name(client: int) -> str:
@@ -178,13 +153,13 @@ class _Kind(TypedDict, total=False):
 
 
 _PART = str | _Kind
+# keys of `run.toml` that commands about finished runs read, by section; `Experiment.read` checks all of it
 _SETTINGS: dict[str, dict[str, Any]] = {
     "": {"seed": Count, "ranker": _PART, "learner": _PART, "users": _PART, "privacy": _PART},
     "data": {"source": str, "fold": Count},
     "federation": {"clients": Positive, "interactions": Positive, "rounds": Positive, "aggregation": _PART},
     "evaluation": {"k": Positive, "every": Positive, "no_relevant": str, "cutoffs": list[Positive]},
 }
-"""Keys of `run.toml` that commands about finished runs read, by section; `Experiment.read` checks all of it."""
 
 
 class _Privacy(TypedDict, total=False):
@@ -310,8 +285,7 @@ class Run:
         return self.seed, str(self.setting("data.fold", ""))
 
 
-ReportPage = Callable[[Run], str]
-"""A function from a run to the HTML page about it; at module level, so that processes of a grid find it by its name."""
+ReportPage = Callable[[Run], str]  # HTML page about a run; a module's function, which processes find by its name
 
 
 def load_run(path: Path | str) -> Run:
@@ -383,11 +357,7 @@ def _runs_in(path: Path) -> list[Path]:
 
 
 def _read_config(file: Path, digest: str | None) -> dict[str, Any]:
-    content = read_whole(file, LARGEST_TOML, digest)
-    try:
-        tables = parse_toml(content.decode("utf-8"), str(file), "file.damaged")
-    except UnicodeDecodeError:
-        raise damaged(file, "not UTF-8") from None
+    tables = parse_toml(read_toml_text(file, digest, "file.damaged"), str(file), "file.damaged")
     for section, hints in _SETTINGS.items():
         table = tables.get(section, {}) if section else tables
         decode_document(dict[str, Any], table, str(file))

@@ -16,42 +16,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from quorank.errors import BadInput, first_line, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.experiment_file import flatten, write_toml
 from quorank.experiments.progress import COLUMNS, ONLINE, Progress
 from quorank.experiments.runner import Runner
+from quorank.files.atomic import make_folder
 
 FLUSH_SECONDS = 1.0
-LONGEST_VALUE = 6000
-"""Characters of a parameter that MLflow takes."""
+LONGEST_VALUE = 6000  # characters of a parameter that MLflow takes
 ARTIFACTS = (
     storage.CONFIG, storage.RANKER, storage.HISTORY, storage.ROUNDS, storage.LEDGER, storage.SUMMARY, storage.REPORT,
 )  # fmt: skip
 
 _logger = logging.getLogger("quorank")
 
-Figures = Sequence[tuple[int, str, float]]
-"""(round, name, value) of some rounds."""
-
-
-class LogTarget(Protocol):
-    """Target of a run's log; it is made with the name after the colon, and may raise ImportError."""
-
-    def begin(self, folder: Path, tables: Mapping[str, Any], *, resume: bool) -> int:
-        """Start with the settings of a run; return the round up to which it was logged before."""
-
-    def record(self, figures: Figures) -> None:
-        """Log metrics of rounds."""
-
-    def end(self, folder: Path | None) -> None:
-        """Close the log: of a finished run with its directory, of a broken one without."""
+Metrics = Sequence[tuple[int, str, float]]  # (round, name, value) of some rounds
 
 
 class MLflowLog:
-    """A run in MLflow's tracking store."""
+    """Run in MLflow's tracking store; `target` is a directory or the address of a tracking server."""
 
     def __init__(self, target: str) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -61,13 +47,14 @@ class MLflowLog:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._artifacts: str | None = None
         if "://" not in target:
-            storage.make_folder(Path(target))
+            make_folder(Path(target))
             home = Path(target).absolute()
             target, self._artifacts = f"sqlite:///{home / 'mlflow.db'}", (home / "artifacts").as_uri()
         self._client = tracking.MlflowClient(tracking_uri=target)
         self._run = ""
 
     def begin(self, folder: Path, tables: Mapping[str, Any], *, resume: bool) -> int:
+        """Start with the settings of a run; return the round up to which it was logged before."""
         client, tag = self._client, str(folder.absolute())
         found = client.get_experiment_by_name("quorank")
         where = {} if self._artifacts is None else {"artifact_location": self._artifacts}
@@ -86,13 +73,15 @@ class MLflowLog:
             client.log_batch(self._run, params=some)
         return 0
 
-    def record(self, figures: Figures) -> None:
+    def record(self, metrics: Metrics) -> None:
+        """Log metrics of rounds."""
         now = int(time.time() * 1000)
-        for first in range(0, len(figures), 1000):
-            some = [self._entities.Metric(n, value, now, step) for step, n, value in figures[first : first + 1000]]
+        for first in range(0, len(metrics), 1000):
+            some = [self._entities.Metric(n, value, now, step) for step, n, value in metrics[first : first + 1000]]
             self._client.log_batch(self._run, metrics=some)
 
     def end(self, folder: Path | None) -> None:
+        """Close the log: of a finished run with its directory, of a broken one without."""
         for name in ARTIFACTS:
             if folder is not None and (folder / name).is_file():
                 self._client.log_artifact(self._run, str(folder / name))
@@ -100,11 +89,11 @@ class MLflowLog:
 
 
 class TensorBoardLog:
-    """A run as TensorBoard's event files."""
+    """Run as TensorBoard's event files; same methods as `MLflowLog`."""
 
     def __init__(self, target: str) -> None:
         self._library, self._target = import_module("tensorboardX"), Path(target)
-        storage.make_folder(self._target)
+        make_folder(self._target)
         self._writer: Any = None
 
     def begin(self, folder: Path, tables: Mapping[str, Any], *, resume: bool) -> int:
@@ -112,8 +101,8 @@ class TensorBoardLog:
         self._writer.add_text("run.toml", "\n".join(f"    {line}" for line in write_toml(tables).splitlines()), 0)
         return 0
 
-    def record(self, figures: Figures) -> None:
-        for step, name, value in figures:
+    def record(self, metrics: Metrics) -> None:
+        for step, name, value in metrics:
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
@@ -121,7 +110,8 @@ class TensorBoardLog:
         self._writer.close()
 
 
-TARGETS: dict[str, Callable[[str], LogTarget]] = {"mlflow": MLflowLog, "tensorboard": TensorBoardLog}
+LogTarget = MLflowLog | TensorBoardLog
+TARGETS: dict[str, type[LogTarget]] = {"mlflow": MLflowLog, "tensorboard": TensorBoardLog}
 
 
 @dataclass(eq=False)
@@ -147,7 +137,7 @@ class RunLogs:
             return
         self._flushed = time.monotonic()
         for spec in [*self.targets]:
-            new = _new_figures(progress, self._next[spec])
+            new = _new_metrics(progress, self._next[spec])
             self._try(spec, lambda target, new=new: target.record(new))  # type: ignore[misc]
 
     def __enter__(self) -> RunLogs:
@@ -169,7 +159,7 @@ class RunLogs:
             _logger.warning("quorank: --log %s: %s (%s); no more is logged", spec, type(error).__name__, line)
 
 
-def _new_figures(progress: Progress, done: list[int]) -> list[tuple[int, str, float]]:
+def _new_metrics(progress: Progress, done: list[int]) -> list[tuple[int, str, float]]:
     """Return new metrics; offline ones follow later than online ones, for several rounds at a time."""
     offline = [name for name in (*COLUMNS, *progress.further) if name not in ONLINE]
     found = []

@@ -37,7 +37,7 @@ from quorank.experiments.tree_rounds import TreeRounds
 from quorank.experiments.workload import UpdateRounds, experiment_collection, with_learned_ranges
 from quorank.federation import State
 from quorank.files.arrow import parquet_bytes
-from quorank.files.atomic import sha256, write_whole
+from quorank.files.atomic import make_folder, sha256, write_whole
 from quorank.files.documents import MANIFEST, json_bytes, write_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads, interruptible
@@ -79,7 +79,7 @@ class Runner:
 
     @property
     def updates(self) -> UpdateRounds:
-        """The rounds, where clients send updates; refused for a run that grows trees."""
+        """Rounds in which clients send updates; refused for a run that grows trees."""
         if not isinstance(self.rounds, UpdateRounds):
             raise not_by_updates()
         return self.rounds
@@ -90,12 +90,8 @@ class Runner:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism that protects the run's releases."""
+        """Mechanism that protects the run's releases."""
         return self.rounds.mechanism
-
-    def initial(self) -> State:
-        """Return the state before the first round."""
-        return self.rounds.initial()
 
     def run(
         self,
@@ -155,7 +151,7 @@ class Runner:
 
     @property
     def ranker(self) -> Doubles:
-        """The published parameters, once the last round is evaluated."""
+        """Published parameters, once the last round is evaluated."""
         assert self.progress is not None and self.state is not None
         return self.rounds.ranker(self.state, self.progress)
 
@@ -198,10 +194,8 @@ class Runner:
         """Return the content of `ledger.json`; without `curve` there is no ε by rounds."""
         assert self.progress is not None
         rounds, done, values = self.rounds, self.progress.done, self.progress.values
-        columns = (
-            np.concatenate([before, values[name][:done]])
-            for before, name in zip(rounds.releases_before, LEDGER, strict=True)
-        )
+        before = zip(LEDGER, rounds.releases_before, strict=True)
+        columns = [np.concatenate([first, values[name][:done]]) for name, first in before]
         privacy = self.experiment.tables()["privacy"]
         book = ledger(privacy, rounds.mechanism, rounds.setting, *columns, curve=curve)
         return with_ranges_entry(book, self.experiment, self.collection.train.n_features)
@@ -247,9 +241,8 @@ def run_experiment(
         check_network(experiment)
     if not resume:
         storage.check_new(folder, overwrite=overwrite)
-    runner = Runner(
-        experiment, threads or available_threads(), given=given
-    )  # reads the data before anything is written
+    # reads the data before anything is written
+    runner = Runner(experiment, threads or available_threads(), given=given)
     experiment, kept = runner.experiment, None
     if engine is not None:
         runner.updates  # noqa: B018  a run of trees is refused before anything is written
@@ -258,7 +251,9 @@ def run_experiment(
     if resume:
         _restore(runner, folder, kept)
     else:
-        storage.open_new(folder, experiment)
+        make_folder(folder)
+        storage.clear(folder)
+        write_whole(folder / storage.CONFIG, storage.config_bytes(experiment))
     opened(runner)
     try:
         with interruptible() as asked:
@@ -266,7 +261,7 @@ def run_experiment(
             def stopping() -> bool:
                 return asked() or (stop is not None and stop())
 
-            state = runner.state or runner.initial()
+            state = runner.state or runner.rounds.initial()
             network = nullcontext() if engine is None else network_rounds(engine, experiment, folder, state, stopping)
             with network as play:
 
@@ -285,7 +280,7 @@ def _restore(runner: Runner, folder: Path, kept: KeptUpdates | None) -> None:
     """Continue from the checkpoint, if one was saved."""
     experiment = runner.experiment
     storage.tidy(folder)
-    saved = load_checkpoint(folder, experiment, runner.initial())
+    saved = load_checkpoint(folder, experiment, runner.rounds.initial())
     if saved is not None:
         runner.state, runner.progress = saved.state, saved.progress
         if kept is not None:

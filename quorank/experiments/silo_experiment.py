@@ -22,17 +22,15 @@ from quorank.silos.training.setting import TRAININGS, SiloSetting
 from quorank.text import Features, Tokeniser
 from quorank.text.function_words import Language
 
+# fields of a setting of one kind: section and class
 ONE_KIND: dict[str, tuple[str, type[Any]]] = {
     "searched": ("ranking", OwnSearch),
     "features": ("features", Features),
     "tokeniser": ("text", Tokeniser),
 }
-"""Fields of a setting of one kind: section and class."""
 SECTIONS = ("silo", "training", "search", *(section for section, _ in ONE_KIND.values()))
-OWN = ("labelled", "tested", "test_share")
-"""Keys of `[silo]` that belong to the setting."""
-TERMS = ("parties", "run", "statistics_epsilon")
-"""Keys of `[silo]` that belong to the terms."""
+OWN = ("labelled", "tested", "test_share")  # keys of `[silo]` that belong to the setting
+TERMS = ("parties", "run", "statistics_epsilon")  # keys of `[silo]` that belong to the terms
 
 
 def read_group(document: ExperimentFile, run: str) -> SiloTerms:
@@ -74,7 +72,7 @@ def _read(tables: Mapping[str, Any], run: str) -> SiloTerms:
 
 
 def _with_language(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a section; those of a text have the defaults of its language."""
+    """Return the keys of a section; those of `[text]` have the defaults of its language."""
     table = {key: value for key, value in section.items() if key != "kind"}
     if name != "tokeniser":
         return table

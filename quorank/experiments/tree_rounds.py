@@ -2,7 +2,7 @@
 
 The trees so far are the parameters of the state, so that checkpoints, the ranker file and the commands about finished runs
 are those of every run. Scores of the documents are added up tree by tree, to the same bits as when the trees of a
-checkpoint are scored again. `interactions` counts the lists whose gradients were computed, anew for each round.
+checkpoint are scored again. `interactions` counts the lists whose gradients were computed, again in each round.
 """
 
 from __future__ import annotations
@@ -59,11 +59,9 @@ class TreeRounds:
         sentence = 'bins under noise take features from 0 to 1; set data.normalize = "query"'
         require(not raw, "trees.raw-features", sentence, "data.normalize")
         useful = int(np.count_nonzero(Evaluator(self.collection.train, Linear()).counted()))
-        sentence = (
-            f"there are {useful} training lists with a relevant document, and trees of fewer than {self.plan.least_lists} "
-            'lose to BM25 and to a linear ranker; use ranker.kind = "linear" with learner.kind = "pdgd", or set '
-            f"learner.least_lists = {useful} to try it all the same"
-        )
+        known = f"there are {useful} training lists with a relevant document, too few to beat a linear ranker"
+        other = 'use ranker.kind = "linear" with learner.kind = "pdgd"'
+        sentence = f"{known}; {other}, or set learner.least_lists = {useful} to try it all the same"
         require(useful >= self.plan.least_lists, "trees.too-few-lists", sentence, "learner.least_lists")
 
     @property

@@ -29,7 +29,7 @@ from quorank.experiments.progress import LEDGER, Progress
 from quorank.federation import Federation, Report, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.feature_ranges import learned_ranges, noise_part, range_cells, range_mechanism
-from quorank.kernels.arrays import Doubles, Integers
+from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import memory_bytes
 from quorank.learning import Simulation
 from quorank.learning.client_loop import JUDGED, ClientDifferences
@@ -42,9 +42,9 @@ from quorank.rankers.starting import started
 from quorank.users import CLICK_MODELS, ClickModel
 from quorank.users.harvesting import deepest_rank
 
+# standard errors on the validation queries that a ranker must gain over the rule's own: few queries say little, and the
+# best of several by their mean alone is often a worse one (docs/results/recommendation.md)
 LEAST_GAIN = 1.0
-"""A ranker is preferred to the rule's own if it gains more than so many standard errors on the validation queries: few
-queries say little, and the best of several by their mean alone is often a worse one (docs/results/recommendation.md)."""
 
 
 def collection_of(
@@ -135,10 +135,7 @@ class Workload:
             return None
         ranks = None if self.shares is None else self.shares.ranks
         known = ranks is not None and len(ranks) > 0 and int(ranks[0]) > 0
-        sentence = (
-            "the lists of this log stand in no order that anybody saw, so there is no rank to correct clicks by; let users "
-            'click again on what was clicked (kind = "cascade")'
-        )
+        sentence = 'the log has no ranks to correct clicks by; set users.kind = "cascade" to simulate them'
         require(known, "log.no-ranks", sentence, "users")
         return ranks
 
@@ -163,19 +160,12 @@ class Workload:
 
     @cached_property
     def validation(self) -> Evaluator | None:
-        """An evaluator of the validation split; None where there is none with a relevant document, or tests differ."""
+        """An evaluator of the validation split; None without a relevant document in it, or if tests differ."""
         plan, split = self.experiment.evaluation, self.collection.validation
         if split is None or len(self.evaluators) > 1:
             return None
         found = Evaluator(split, self.experiment.ranker, JUDGED, plan.no_relevant, self.threads)
         return found if found.counted().any() else None
-
-    @cached_property
-    def test_of_client(self) -> Integers:
-        """(clients,) the index of the test split on which a client's ranker is evaluated."""
-        if self.shares is None:
-            return np.zeros(self.experiment.federation.clients, dtype=np.int64)
-        return self.shares.test_of_group[self.shares.group]
 
     def means(self, states: list[State], handed_out: list[Doubles] | None = None) -> Doubles:
         """Compute (2 + cut-offs, states) offline nDCG@10, MaxRR and nDCG at the further cut-offs of the plan.
@@ -193,7 +183,8 @@ class Workload:
     def _client_means(self, federation: Federation, state: State, ranker: Doubles) -> Doubles:
         first = 0 if federation.attack is None else federation.attack.clients
         clients = np.arange(first, federation.clients)
-        tests = self.test_of_client[clients]
+        shares = self.shares
+        tests = np.zeros_like(clients) if shares is None else shares.test_of_group[shares.group[clients]]
         if state.personal is None:
             numbers = np.bincount(tests, minlength=len(self.evaluators)) / len(clients)
             each = [e.all_means([ranker])[:, 0] for e in self.evaluators]
@@ -227,10 +218,8 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
     privacy, longest = experiment.federation.privacy, experiment.federation.privacy.longest_update
     if privacy.needs_client_parameters and longest is not None:
         length = float(np.linalg.norm(ranker.initial(n_features, experiment.seed)))
-        sentence = (
-            f"{privacy.kind} keeps a client's parameters within {longest:g} of zero, and the start is {length:.3g} long; "
-            "scale it down, raise privacy.sensitivity, or choose another privacy"
-        )
+        allowed = f"{privacy.kind} allows parameters of length {longest:g}, and the start has {length:.3g}"
+        sentence = f"{allowed}; scale it down, raise privacy.sensitivity, or choose another privacy"
         require(length <= longest, "ranker.start-too-long", sentence, "ranker.start")
     return experiment if ranker == experiment.ranker else replace(experiment, ranker=ranker)
 
@@ -281,11 +270,9 @@ class UpdateRounds:
         collection = self.collection
         experiment = started_experiment(self.experiment, collection.train.n_features, collection)
         self.experiment, self.workload = experiment, Workload(experiment, collection, self.threads)
-        shares, plan = self.workload.shares, (self.threads, self.chunk, experiment.rounds)
-        interactions = None if shares is None else shares.interactions
-        self.simulator = Simulator(
-            experiment.federation, self.workload.simulation, *plan, interactions, self.workload.replay
-        )
+        shares = self.workload.shares
+        plan = self.threads, self.chunk, experiment.rounds, None if shares is None else shares.interactions
+        self.simulator = Simulator(experiment.federation, self.workload.simulation, *plan, self.workload.replay)
         self.simulator.world  # noqa: B018  built now, not in the first round's time
 
     @property

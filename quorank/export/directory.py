@@ -18,10 +18,9 @@ import numpy as np
 
 from quorank.data.normalisation import query_ranges_scaled
 from quorank.errors import BadInput, require
-from quorank.experiments.run_directory import make_folder
 from quorank.export import target_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer, short_floats
-from quorank.files.atomic import read_whole, sha256, write_whole
+from quorank.files.atomic import make_folder, read_whole, sha256, write_whole
 from quorank.files.codec import Length
 from quorank.files.documents import MANIFEST, digest_of, json_bytes, parse_json, read_manifest, write_manifest
 from quorank.kernels.arrays import Doubles, Floats, Integers
@@ -243,8 +242,8 @@ def normalise_lists(features: Floats, offsets: Integers) -> Floats:
 class Comparison:
     """Result of a comparison; lists are numbered from 0."""
 
-    lists: int = 0
-    documents: int = 0
+    lists: int
+    documents: int
     largest: float = 0.0  # difference of two scores, relative to |score| where that is above 1
     swapped_ties: int = 0  # positions at which documents with tied scores changed places
     differing: int | None = None  # first list that differs
@@ -262,9 +261,8 @@ def compare_scores(expected: Doubles, actual: Doubles, offsets: Integers) -> Com
     scale = np.maximum(1.0, np.abs(expected))
     with np.errstate(all="ignore"):
         difference = np.nan_to_num(np.abs(actual - expected) / scale, nan=np.inf)
-    largest = float(difference.max(initial=0.0))
-    result = Comparison(len(offsets) - 1, len(expected), largest=largest)
-    if largest > TOLERANCE:
+    result = Comparison(len(offsets) - 1, len(expected), float(difference.max(initial=0.0)))
+    if result.largest > TOLERANCE:
         row = int(np.argmax(difference > TOLERANCE))
         at, number = int(list_of_row[row]), row - int(offsets[list_of_row[row]]) + 1
         why = f"document {number} scores {actual[row]:.7g}, and {expected[row]:.7g} in Quorank"

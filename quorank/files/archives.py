@@ -18,7 +18,6 @@ from quorank.files.untrusted import (
     UnpackBudget,
     UnpackLimits,
     file_size,
-    limits_from_environment,
     open_bounded,
     open_plain,
     translate_errors,
@@ -127,14 +126,14 @@ def is_zip(path: Path) -> bool:
         return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
-def archive_members(path: Path, limits: UnpackLimits | None = None) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
+def archive_members(path: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
     """Yield the path and content of each file of a .zip or .tar, the latter plain or packed by gzip, bzip2 or xz.
 
     Paths outside the unpacking directory, repeated paths, links and devices are rejected.
     """
     files: set[PurePosixPath] = set()
     folders: set[PurePosixPath] = set()
-    for name, content in _zip_members(path, limits) if is_zip(path) else _tar_members(path, limits):
+    for name, content in _zip_members(path) if is_zip(path) else _tar_members(path):
         with content:
             member = member_path(name, path)
             above = set(member.parents)
@@ -147,8 +146,8 @@ def archive_members(path: Path, limits: UnpackLimits | None = None) -> Iterator[
             yield member, content
 
 
-def _zip_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str, IO[bytes]]]:
-    with UntrustedZip(path, limits) as packed:
+def _zip_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with UntrustedZip(path) as packed:
         for name in packed.members:
             yield name, packed.open(name)
 
@@ -183,14 +182,12 @@ def _strict_header() -> Any:
     return StrictHeader
 
 
-def _tar_members(path: Path, limits: UnpackLimits | None) -> Iterator[tuple[str, IO[bytes]]]:
+def _tar_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     import tarfile
 
-    what = "a sound archive"
-    known = limits or limits_from_environment()
-    budget = UnpackBudget(path, known)
-    budget.take(known.unpacked)  # `open_bounded` enforces the ratio, and members are no larger than the archive
-    with open_bounded(path, known) as inner:
+    what, budget = "a sound archive", UnpackBudget(path)
+    budget.take(budget.limits.unpacked)  # `open_bounded` enforces the ratio, and members are no larger than the archive
+    with open_bounded(path) as inner:
         source = _TarSource(inner, path)
         with translate_errors(path, what):
             packed = tarfile.TarFile.open(fileobj=source, mode="r|", tarinfo=_strict_header())  # type: ignore[call-overload]

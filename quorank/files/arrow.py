@@ -21,6 +21,7 @@ from quorank.files.atomic import read_whole
 from quorank.files.untrusted import BYTES_VARIABLE, RATIO_VARIABLE, file_size, limits_from_environment
 from quorank.kernels.arrays import Doubles
 
+LARGEST = 1 << 30  # bytes of one of our own Parquet files
 MEMORY = 4 << 30  # limit on the memory of the process that decodes an untrusted file, bytes, without the mapped file
 
 
@@ -35,19 +36,18 @@ def parquet_bytes(columns: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
     return content
 
 
-def read_columns(
-    path: Path, required: tuple[str, ...], *, most: int = 1 << 30, digest: str | None = None, code: str = "file.damaged"
-) -> dict[str, Doubles]:
+def read_columns(path: Path, required: tuple[str, ...], *, digest: str | None = None) -> dict[str, Doubles]:
     """Read the numeric columns of one of our own Parquet files as float64; nulls are NaN.
 
     Args:
         path: File that `parquet_bytes` wrote.
         required: Columns that must be there.
-        most: Upper bound on the bytes of the file.
         digest: SHA-256 of the file from its manifest. It is what makes the file trusted.
-        code: Code of every error.
+
+    Raises:
+        BadInput: `file.missing`, `file.too-large` or `file.damaged`.
     """
-    content = read_whole(path, most, digest, code)
+    content = read_whole(path, LARGEST, digest)
 
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -60,9 +60,9 @@ def read_columns(
         }
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, OverflowError, MemoryError) as cause:
         sentence = f"damaged: not readable as Parquet ({type(cause).__name__}: {first_line(cause)})"
-        raise BadInput(code, sentence, str(path)) from None
+        raise BadInput("file.damaged", sentence, str(path)) from None
     missing = [name for name in required if name not in columns]
-    require(not missing, code, f"damaged: column {', '.join(missing)} is missing", str(path))
+    require(not missing, "file.damaged", f"damaged: column {', '.join(missing)} is missing", str(path))
     return columns
 
 

@@ -128,6 +128,15 @@ def write_whole(path: Path | str, content: bytes | str, *, durable: bool = False
     return target
 
 
+def export_file(path: Path, save: Callable[[Path], object]) -> None:
+    """Fill a file of the user with `save`, atomically; create its directory."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomically(path, save)
+    except OSError as error:
+        raise BadInput("file.unwritable", f"cannot be written: {error.strerror}", f"{path}") from None
+
+
 @contextlib.contextmanager
 def new_folder(folder: Path, taken: str) -> Iterator[Path]:
     """Yield a temporary directory (mode 0700) that is renamed to `folder` when the block succeeds.
@@ -168,11 +177,9 @@ class ProcessLock:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             flock(descriptor, LOCK_EX | LOCK_NB)
-        except BaseException as error:
+        except OSError:
             os.close(descriptor)
-            if isinstance(error, OSError):
-                return False
-            raise
+            return False
         self._descriptor = descriptor
         with contextlib.suppress(OSError):  # on a full disk the lock is held without a name
             os.ftruncate(descriptor, 0)
@@ -215,14 +222,14 @@ class ProcessLock:
             os.close(descriptor)
 
 
-def make_private_folder(folder: Path) -> None:
-    """Create a directory with mode 0700, or remove other users' access to an existing one."""
+def make_folder(folder: Path, *, private: bool = False) -> None:
+    """Create a directory and its parents; a private one gets mode 0700, also if it exists."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_mode & 0o077:
+        folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+        if private and folder.stat().st_mode & 0o077:
             folder.chmod(0o700)
-    except OSError as error:
-        raise BadInput("folder.unwritable", f"cannot be created ({error.strerror})", str(folder)) from None
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
+        raise BadInput("folder.unwritable", f"cannot be created ({_reason(error)})", str(folder)) from None
 
 
 def read_whole(

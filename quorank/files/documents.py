@@ -148,11 +148,15 @@ def _check_nesting(value: object) -> None:
 
 def read_toml(path: Path, *, code: str = "file.not-toml", advice: str = "") -> dict[str, Any]:
     """Read a TOML file; `code` is that of a file which is not TOML, `advice` as in `parse_json`."""
+    return parse_toml(read_toml_text(path, advice=advice), str(path), code)
+
+
+def read_toml_text(path: Path, digest: str | None = None, code: str = "file.unreadable", advice: str = "") -> str:
+    """Read the text of a TOML file without parsing it; `code` is that of an unreadable file."""
     try:
-        text = read_whole(path, LARGEST_TOML, None, "file.unreadable", advice).decode("utf-8-sig")
+        return read_whole(path, LARGEST_TOML, digest, code, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput("file.unreadable", f"cannot be read as text ({error}){advice}", str(path)) from None
-    return parse_toml(text, str(path), code)
+        raise BadInput(code, f"cannot be read as text ({error}){advice}", str(path)) from None
 
 
 def parse_toml(text: str, where: str, code: str = "file.not-toml") -> dict[str, Any]:

@@ -79,15 +79,7 @@ def archive_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     return body + hashlib.sha256(body).hexdigest().encode()
 
 
-def read_arrays(
-    path: Path,
-    expected: Expected,
-    *,
-    most: int = LARGEST,
-    digest: str | None = None,
-    code: str = "file.damaged",
-    advice: str = "",
-) -> Arrays:
+def read_arrays(path: Path, expected: Expected, *, most: int = LARGEST, digest: str | None = None) -> Arrays:
     """Read an archive that holds the expected arrays and nothing else.
 
     Args:
@@ -95,26 +87,24 @@ def read_arrays(
         expected: Shape of each array by name.
         most: Upper bound on the bytes of the file.
         digest: Expected SHA-256 of the file.
-        code: Code of every error.
-        advice: End of every error's sentence.
+
+    Raises:
+        BadInput: `file.missing`, `file.too-large` or `file.damaged`.
     """
-    content = read_whole(path, most, digest, code, advice)
-    return parse_arrays(content, expected, str(path), code=code, advice=advice)
+    return parse_arrays(read_whole(path, most, digest), expected, str(path))
 
 
-def parse_arrays(
-    content: bytes, expected: Expected, where: str = "", *, code: str = "file.damaged", advice: str = ""
-) -> Arrays:
-    """Return the arrays of an archive in memory; the arguments are those of `read_arrays`."""
+def parse_arrays(content: bytes, expected: Expected, where: str, *, advice: str = "") -> Arrays:
+    """Return the arrays of an archive in memory; `advice` ends the sentence of every error."""
     try:
         found = _members(content)
         _check(found, expected)
     except Unsound as error:
-        raise BadInput(code, f"damaged ({error}){advice}", where) from None
+        raise BadInput("file.damaged", f"damaged ({error}){advice}", where) from None
     except (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise BadInput(code, f"damaged (no sound archive: {first_line(error)}){advice}", where) from None
+        raise BadInput("file.damaged", f"damaged (no sound archive: {first_line(error)}){advice}", where) from None
     except (KeyError, IndexError, TypeError, OverflowError, MemoryError, UnicodeError, AttributeError) as error:
-        raise BadInput(code, f"damaged (no sound archive: {type(error).__name__}){advice}", where) from None
+        raise BadInput("file.damaged", f"damaged (no sound archive: {type(error).__name__}){advice}", where) from None
     return found
 
 
@@ -177,7 +167,7 @@ class ArrayAppender:
         self._file.close()
 
 
-def map_array(path: Path, expected: ArrayShape, code: str = "file.damaged", advice: str = "") -> npt.NDArray[Any]:
+def map_array(path: Path, expected: ArrayShape, advice: str = "") -> npt.NDArray[Any]:
     """Map an expected `.npy` file into memory, copied on write."""
     where = str(path)
     try:
@@ -192,7 +182,7 @@ def map_array(path: Path, expected: ArrayShape, code: str = "file.damaged", advi
     except FileNotFoundError:
         raise BadInput("file.missing", f"no such file{advice}", where) from None
     except (Unsound, OSError, ValueError) as error:
-        raise BadInput(code, f"damaged ({first_line(error)}){advice}", where) from None
+        raise BadInput("file.damaged", f"damaged ({first_line(error)}){advice}", where) from None
     return found
 
 

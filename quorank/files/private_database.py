@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Any, NamedTuple
 
 from quorank.errors import BadInput, require
-from quorank.files.atomic import ProcessLock, make_private_folder, sync_to_disk
+from quorank.files.atomic import ProcessLock, make_folder, sync_to_disk
 from quorank.files.documents import json_bytes, parse_json
 
 SYNCHRONOUS = "FULL"  # committed transactions survive a power cut; tests, which only end processes, set OFF
@@ -51,7 +51,7 @@ class PrivateDatabase:
         self.path, self.kind, self._mutex = path, kind, RLock()
         self._unlock: Callable[[], object] = lambda: None
         if lock_file is not None:
-            make_private_folder(lock_file.parent)
+            make_folder(lock_file.parent, private=True)
             lock = ProcessLock(lock_file)
             require(lock.acquire(), "folder.busy", busy, f"{lock_file.parent}")
             self._unlock = weakref.finalize(self, lock.release)
@@ -78,16 +78,12 @@ class PrivateDatabase:
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         kind, where = self.kind, f"{self.path}"
-        application, version = (
-            int(database.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
-        )
+        names = ("application_id", "user_version")
+        application, version = (int(database.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
         empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if not (empty and application == 0 and version == 0):  # neither new nor left half-made by a killed process
             require(application == kind.application, "file.other-kind", kind.other, where)
-            sentence = (
-                f"written by a newer Quorank (version {version} of the file, this one reads {kind.version}); "
-                "install the newer one"
-            )
+            sentence = f"has version {version} of a newer Quorank, this one reads {kind.version}; install the newer one"
             require(version <= kind.version, "file.newer", sentence, where)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
@@ -199,9 +195,8 @@ class Facts:
 
     def set_fact(self, name: str, value: bytes) -> None:
         """Store bytes under a name."""
-        self.rows(
-            "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value
-        )
+        conflict = "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        self.rows(f"INSERT INTO facts VALUES (?, ?) {conflict}", name, value)
 
     def drop_fact(self, name: str) -> None:
         """Delete the value under a name."""

@@ -59,7 +59,7 @@ def limits_from_environment() -> UnpackLimits:
 def translate_errors(where: object, expected: str) -> Iterator[None]:
     """Turn any library error over untrusted content into `BadInput("file.damaged")`; `expected` names the format.
 
-    The block holds library calls only, since a bug of ours would be reported as a damaged file.
+    The block holds library calls only, since a bug in our code would be reported as a damaged file.
     """
     try:
         yield
@@ -212,28 +212,25 @@ def open_plain(path: Path, expected: str = "expected a file") -> IO[bytes]:
         raise BadInput("file.unreadable", f"cannot be read: {error.strerror}", f"{path}") from None
 
 
-def open_bounded(path: Path, limits: UnpackLimits | None = None, expected: str = "expected a file") -> IO[bytes]:
+def open_bounded(path: Path, expected: str = "expected a file") -> IO[bytes]:
     """Open a regular file, unpacked within the limits if it is gzip, bzip2 or xz data."""
     packing = packing_of(path, expected)
     file = open_plain(path, expected)
     if packing is None:
         return file
-    budget = UnpackBudget(path, limits)
+    budget = UnpackBudget(path)
     stream = BoundedStream(_Unpacked(file, packing, budget), budget, path, f"sound {packing} data")
     return io.BufferedReader(stream, BLOCK)
 
 
-def read_bounded(
-    path: Path, most: int | None = None, limits: UnpackLimits | None = None, expected: str = "expected a file"
-) -> bytearray:
+def read_bounded(path: Path, most: int | None = None, expected: str = "expected a file") -> bytearray:
     """Return the unpacked content of a file of at most `most` bytes."""
-    known = limits or limits_from_environment()
-    bound = known.unpacked if most is None else most
+    bound = limits_from_environment().unpacked if most is None else most
+    hint = "" if most is not None else f"; if you trust it, raise {BYTES_VARIABLE}"
     content = bytearray()
-    with open_bounded(path, known, expected) as file, translate_errors(path, "a readable file"):
+    with open_bounded(path, expected) as file, translate_errors(path, "a readable file"):
         while block := file.read(BLOCK):
             content += block
-            hint = "" if most is not None else f"; if you trust it, raise {BYTES_VARIABLE}"
             require(len(content) <= bound, "file.too-large", f"holds more than {bound:,} bytes{hint}", f"{path}")
     return content
 
@@ -247,8 +244,8 @@ def read_head(path: Path, count: int) -> bytes:
 # ------------------------------------------------------------ lines and records
 
 
-def line_blocks(file: IO[bytes], where: object, size: int = 1 << 22, most: int = MOST_LINE) -> Iterator[bytes]:
-    """Yield an open file in blocks of whole lines of about `size` bytes; lines above `most` bytes are rejected."""
+def line_blocks(file: IO[bytes], where: object, size: int) -> Iterator[bytes]:
+    """Yield an open file in blocks of whole lines of about `size` bytes; lines above `MOST_LINE` bytes are rejected."""
     rest = b""
     while True:
         with translate_errors(where, "a readable file"):
@@ -257,7 +254,8 @@ def line_blocks(file: IO[bytes], where: object, size: int = 1 << 22, most: int =
         whole, rest = (rest + piece[:cut], piece[cut:]) if cut or not piece else (b"", rest + piece)
         if whole:
             yield whole
-        require(len(rest) <= most, "file.line-too-long", f"has a line of more than {most:,} bytes", f"{where}")
+        sentence = f"has a line of more than {MOST_LINE:,} bytes"
+        require(len(rest) <= MOST_LINE, "file.line-too-long", sentence, f"{where}")
         if not piece:
             if rest:
                 yield rest
@@ -268,7 +266,7 @@ def numbered_lines(
     source: Path | bytes | bytearray, where: object, most: int = MOST_LINE, expected: str = "expected a file"
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the number and content of each line of a file, unpacked, or of bytes; longer lines are rejected."""
-    file = open_bounded(source, expected=expected) if isinstance(source, Path) else io.BytesIO(source)
+    file = open_bounded(source, expected) if isinstance(source, Path) else io.BytesIO(source)
     with file, translate_errors(where, "a readable file"):
         for number, ended in enumerate(iter(lambda: file.readline(most + 2), b""), 1):
             line = ended.removesuffix(b"\n")

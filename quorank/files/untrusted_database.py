@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,8 @@ class UntrustedDatabase:
         self._end, self._seconds = time.monotonic() + seconds, seconds
         self.connection = sqlite3.connect(":memory:")
         try:
-            source = sqlite3.connect(copy)
-            try:
+            with closing(sqlite3.connect(copy)) as source:
                 source.backup(self.connection)
-            finally:
-                source.close()
             self.connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_VALUE)
             self.connection.execute("PRAGMA trusted_schema = OFF")
@@ -70,7 +68,7 @@ class UntrustedDatabase:
         except sqlite3.Error as error:
             raise self.refusal(error) from None
         except (MemoryError, OverflowError, ValueError) as error:
-            raise BadInput("file.damaged", f"the database is damaged ({first_line(error)})") from None
+            raise damaged_database(error) from None
 
     def columns(self) -> dict[str, frozenset[str]]:
         """Return the columns of each ordinary table."""
@@ -92,6 +90,5 @@ class UntrustedDatabase:
 
 def damaged_database(error: BaseException) -> BadInput:
     """Return the error for a database that SQLite cannot read."""
-    return BadInput(
-        "file.damaged", f"the database is damaged ({first_line(error)}); let the browser repair it, or use a backup"
-    )
+    sentence = f"the database is damaged ({first_line(error)}); let the browser repair it, or use a backup"
+    return BadInput("file.damaged", sentence)

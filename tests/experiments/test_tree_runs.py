@@ -96,7 +96,7 @@ def test_noise_is_accounted_for_a_client_and_the_whole_run(tmp_path: Path) -> No
 def test_a_client_moves_a_release_by_the_clip_at_most() -> None:
     """Without a client all else that is released stays as it is but for one clip: what ε counts on."""
     runner = Runner(experiment(*NOISY), 1)
-    assert runner.mechanism.unit_of(runner.initial().private) > 1.0
+    assert runner.mechanism.unit_of(runner.rounds.initial().private) > 1.0
     rounds = runner.rounds
     assert isinstance(rounds, TreeRounds) and rounds.bins.most <= 16
     assert rounds.releases_before[1].tolist() == [1.0, 1.0]  # sensitivity

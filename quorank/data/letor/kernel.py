@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from quorank.data.ranking import HIGHEST_LABEL
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 from quorank.kernels.compiled import kernel
 
-HIGHEST_LABEL, HIGHEST_INDEX = 127, 65_535  # rows are as wide as the highest index, which may be mistyped
+HIGHEST_INDEX = 65_535  # rows are as wide as the highest index, which may be mistyped
 LABEL, NO_QUERY, EMPTY_QUERY, FEATURE, INDEX, VALUE, DUPLICATE = range(1, 8)  # faults of a line
 
 ROWS, RUNS, HARD, BAD, WIDEST, NAMED = range(6)  # places in `counts`

@@ -1,13 +1,11 @@
 """Reader of ranking data in LETOR (SVMlight) text: `label qid:ID index:value … # comment`, plain or gzipped.
 
-Labels are integers from 0 to 127; a query id is any token; feature indices run from 1, in
-any order, and a feature that a row leaves out is 0; `nan` is read as 0, as published code does; a finite
-number beyond float32 is read as the largest float32, because some collections write the largest double for
-"unknown"; a document id is taken from a comment `#docid = X`. Blank lines, lines that only hold a comment,
-tabs, trailing spaces and CRLF are fine. The rows of a query need not stand together: queries come in order of
-their first row, and rows of a query in file order.
-
-What is refused: everything else, with the file, the line, what was found and what was expected.
+Labels are integers from 0 to 127; a query id is any token; feature indices run from 1, in any order, and a feature that a
+row leaves out is 0; `nan` is read as 0, as published code does; a finite number beyond float32 is read as the largest
+float32, because some collections write the largest double for "unknown"; a document id is taken from a comment
+`#docid = X`. Blank lines, lines that only hold a comment, tabs, trailing spaces and CRLF are accepted. The rows of a query
+need not be adjacent: queries come in order of their first row, and rows of a query in file order. Anything else is rejected
+with the file, the line, what was found and what was expected.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorank.data.ranking import RankingData, Strings, select_strings, stride_of, strings_from_bytes
+from quorank.data.ranking import HIGHEST_LABEL, RankingData, Strings, select_strings, stride_of, strings_from_bytes
 from quorank.errors import BadInput, brief, require
 from quorank.files.untrusted import RATIO_VARIABLE, limits_from_environment, line_blocks, open_bounded, packing_of
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
@@ -34,7 +32,7 @@ _SHAPE = "lines like `2 qid:10 1:0.5 2:3`"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 _LARGEST = float(np.finfo(np.float32).max)
-PACKED = {".gz": "a gzip", ".bz2": "a bzip2", ".xz": "an xz"}
+_PACKED = {".gz": "a gzip", ".bz2": "a bzip2", ".xz": "an xz"}
 _CHUNK = 1 << 21  # bytes of a block
 _LISTED = 5  # malformed lines behind the first
 
@@ -75,14 +73,16 @@ def read_letor_lines(path: Path) -> tuple[RankingData, Integers | None]:
 def letor_blocks(path: Path) -> Iterator[LetorBlock]:
     """Read a plain or packed file of any size, parsing some blocks ahead on all cores."""
     expected = "expected a LETOR text file, plain or .gz"
-    meant = None if packing_of(path, expected) else PACKED.get(path.suffix)
+    meant = None if packing_of(path, expected) else _PACKED.get(path.suffix)
     sentence = f"is not {meant} file although its name ends in {path.suffix}; {expected}"
     require(meant is None, "file.damaged", sentence, f"{path}")
     line, workers = 1, os.cpu_count() or 1
     with open_bounded(path, expected=expected) as file, ThreadPoolExecutor(workers) as pool:
         texts = line_blocks(file, path, _CHUNK)
         first, second = next(texts, b"").removeprefix(b"\xef\xbb\xbf"), next(texts, b"")
-        width = _features_of(first[: first.find(b"\n")])
+        # highest feature index below 1,000 of the first line, as a first guess of the width
+        indices = re.findall(rb"\s(\d{1,3}):", first[: first.find(b"\n")].partition(b"#")[0])
+        width = max(map(int, indices), default=0)
         if not second:  # in this thread, whose kernels may be interpreted
             yield from [_parse(path, first, line, width)] if first else []
             return
@@ -97,20 +97,12 @@ def letor_blocks(path: Path) -> Iterator[LetorBlock]:
         yield from (parsed.result() for parsed in waiting)
 
 
-def _features_of(line: bytes) -> int:
-    """Return the highest feature index of a line, a first guess of the width of all; at most 1,000 for any line."""
-    indices = re.findall(rb"\s(\d{1,3}):", line.partition(b"#")[0])
-    return max(map(int, indices), default=0)
-
-
 def _count_lines(text: bytes | Bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == 10))
 
 
 def _check_size(path: Path, needed: int, text: int) -> None:
-    sentence = (
-        f"needs {needed:,} bytes for its rows, far more than its text has; if you trust it, raise {RATIO_VARIABLE}"
-    )
+    sentence = f"needs {needed:,} bytes for its rows, far more than its text; if you trust it, raise {RATIO_VARIABLE}"
     require(needed <= limits_from_environment().most(text), "letor.too-large", sentence, f"{path}")
 
 
@@ -140,9 +132,8 @@ def _parse(path: Path, block: bytes, line: int, width: int) -> LetorBlock:
     starts = np.append(runs[:n_runs, 0], rows)
     if rows < lines:  # release the memory of lines without data
         padded, labels = padded[:rows].copy(), labels[:rows].copy()
-    return LetorBlock(
-        padded, labels, widest, queries, starts, documents[:rows].copy(), names[:named].copy(), line, len(block)
-    )
+    documents, names = documents[:rows].copy(), names[:named].copy()
+    return LetorBlock(padded, labels, widest, queries, starts, documents, names, line, len(block))
 
 
 def _settle_hard(text: Bytes, padded: Floats, hard: Integers) -> list[list[int]]:
@@ -165,13 +156,11 @@ def _group(path: Path, blocks: Sequence[LetorBlock], rows: int, width: int) -> t
     """Bring the rows of each query together, queries in order of first appearance."""
     places: dict[bytes, int] = {}
     padded = np.zeros((rows, stride_of(width)), np.float32)
-    runs, at = [], 0
+    runs, at = list[tuple[int, int]](), 0
     for block in blocks:
         padded[at : at + len(block.labels), : block.padded.shape[1]] = block.padded
-        starts = (block.starts[:-1] + at).tolist()
-        runs += [
-            (start, places.setdefault(query, len(places))) for start, query in zip(starts, block.queries, strict=True)
-        ]
+        numbers = [places.setdefault(query, len(places)) for query in block.queries]
+        runs += zip((block.starts[:-1] + at).tolist(), numbers, strict=True)
         at += len(block.labels)
     first, of_run = np.array(runs, np.int64).T
     sizes = np.diff(np.append(first, rows))
@@ -215,7 +204,7 @@ def _malformed(path: Path, text: Bytes, first: int, found: list[list[int]]) -> B
     token = re.split(r"[\s#]", rest, maxsplit=1)[0]
     shown = "'" + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token[:40])
     shown += "…'" if len(token) > 40 else "'"
-    whole, indices = f"from 0 to {kernel.HIGHEST_LABEL}", f"from 1 to {kernel.HIGHEST_INDEX}"
+    whole, indices = f"from 0 to {HIGHEST_LABEL}", f"from 1 to {kernel.HIGHEST_INDEX}"
     behind = shown if token else "nothing"
     kind, sentence = {
         kernel.LABEL: ("letor.bad-label", f"found label {shown}, expected an integer {whole}"),

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quorank.data.ranking import RankingData
-from quorank.errors import BadInput, require
-from quorank.files.atomic import atomically
+from quorank.errors import require
+from quorank.files.atomic import export_file
 from quorank.kernels.arrays import Floats
 
 _BREAKS_ID = re.compile(r"[ \t\n\v\f\r#]")
@@ -36,11 +36,7 @@ def write_letor(data: RankingData, path: Path) -> None:
             else:
                 _write(data, raw)
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomically(path, save)
-    except OSError as error:
-        raise BadInput("file.unwritable", f"cannot be written: {error.strerror}", f"{path}") from None
+    export_file(path, save)
 
 
 def _check(data: RankingData, path: Path) -> None:
@@ -70,10 +66,8 @@ def _write(data: RankingData, file: IO[bytes] | gzip.GzipFile) -> None:
         block = data.features[first : first + _ROWS]
         numbers = shortest_texts(block).reshape(block.shape).tolist()
         labels = data.labels[first : first + _ROWS].tolist()
-        text.writelines(
-            row_format % (label, next(queries), *row, next(comments))
-            for label, row in zip(labels, numbers, strict=True)
-        )
+        for label, row in zip(labels, numbers, strict=True):
+            text.write(row_format % (label, next(queries), *row, next(comments)))
     text.flush()
     text.detach()
 

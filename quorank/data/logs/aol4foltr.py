@@ -8,30 +8,35 @@ only the clicked document has an id.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from quorank.data.layout import find_file
 from quorank.data.letor.reader import letor_blocks
 from quorank.data.logs.click_log import Search, joined_runs, read_time
-from quorank.data.logs.csv_table import CsvTable, find_file
+from quorank.data.logs.csv_table import CsvTable
 from quorank.data.ranking import pad
 from quorank.errors import BadInput, brief, require
 from quorank.kernels.arrays import Booleans, Floats, Int8s, Integers
 
-FEATURES = 103
-STREAMS = ("title", "body", "url")
+_STREAMS = ("title", "body", "url")
 _STATISTICS = ("min", "max", "sum", "mean", "variance")
 _KINDS = (
     "BM25",
     *(f"{kind} {part}" for kind in ("TF", "IDF", "TF-IDF", "length", "normalised TF") for part in _STATISTICS),
     *("cosine", "covered terms", "covered ratio", "characters", "terms", "query terms", "exact match", "match ratio"),
 )
-FEATURE_NAMES = (*(f"{kind} {stream}" for kind in _KINDS for stream in STREAMS), "slashes url")  # in the authors' order
+FEATURE_NAMES = (
+    *(f"{kind} {stream}" for kind in _KINDS for stream in _STREAMS),
+    "slashes url",
+)  # in the authors' order
 NEEDED = ("qid", "user_id", "timestamp")
-LETOR, METADATA = ("letor.txt", "letor.txt.gz"), ("metadata.csv", "metadata.csv.gz")
+LETOR, METADATA = "letor.txt", "metadata.csv"
 _EXPECTED = "expected metadata.csv of AOL4FOLTR with the columns qid, user_id, timestamp, query"
 
 
@@ -48,7 +53,7 @@ class _Metadata(NamedTuple):
 
 def read_aol4foltr(folder: Path, counted: Callable[[int], None] | None = None) -> Iterator[Search]:
     """Yield the searches of a folder in the order of `letor.txt`."""
-    letor, table = (find_file(folder, names) for names in (LETOR, METADATA))
+    letor, table = (find_file(folder, name) for name in (LETOR, METADATA))
     metadata = _read_metadata(table)
     for query, place, (features, clicks) in joined_runs(_runs(letor, counted)):
         sound = query.isdigit() and len(query) <= 18
@@ -73,15 +78,11 @@ def _runs(path: Path, counted: Callable[[int], None] | None) -> Iterator[tuple[b
     for block in letor_blocks(path):
         width = width or block.n_features
         wider = block.padded[:, width:].any(axis=1)
-        sentence = (
-            f"names a feature beyond {width}, which is the last one before; expected the same features in all rows"
-        )
+        sentence = f"names a feature beyond {width}, the last one so far; expected the same features in all rows"
         if wider.any():
             raise BadInput("letor.more-features", sentence, f"{path}:{block.line + int(np.argmax(wider))}")
         features = pad(block.padded, width)[:, :width] if block.padded.shape[1] < width else block.padded[:, :width]
-        for query, first, last in zip(
-            block.queries, block.starts[:-1].tolist(), block.starts[1:].tolist(), strict=True
-        ):
+        for query, (first, last) in zip(block.queries, pairwise(block.starts.tolist()), strict=True):
             yield query, f"{path}:{block.line + first}", (features[first:last], block.labels[first:last])
         if counted:
             counted(block.size)
@@ -96,7 +97,6 @@ def _read_metadata(path: Path) -> _Metadata:
     query = place.get("query")
     qids, times = [], []
     columns: tuple[list[str], list[str], list[str]] = ([], [], [])
-    known: dict[str, str] = {}  # one text for each user, not one for each search
     for line, record in table.records:
         where = f"{path}:{line}"
         number = record[qid]
@@ -108,7 +108,7 @@ def _read_metadata(path: Path) -> _Metadata:
         except BadInput as error:
             raise error.at(where) from None
         qids.append(int(number))
-        columns[0].append(known.setdefault(record[user], record[user]))
+        columns[0].append(sys.intern(record[user]))
         columns[1].append(record[query] if query is not None else "")
         columns[2].append(record[target] if target is not None else "")
     require(qids, "aol4foltr.empty", f"has no queries; {_EXPECTED}", f"{path}")
@@ -119,6 +119,5 @@ def _read_metadata(path: Path) -> _Metadata:
         twice = numbers[int(np.argmax(np.diff(numbers) == 0))]
         raise BadInput("aol4foltr.qid-twice", f"has two lines for query {twice}", f"{path}")
     users, queries, targets = ([column[place] for place in order.tolist()] for column in columns)
-    return _Metadata(
-        numbers, np.array(times, dtype=np.int64)[order], users, queries, targets, np.zeros(len(order), np.bool_)
-    )
+    moments, seen = np.array(times, dtype=np.int64)[order], np.zeros(len(order), np.bool_)
+    return _Metadata(numbers, moments, users, queries, targets, seen)

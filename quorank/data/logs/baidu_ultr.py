@@ -105,7 +105,7 @@ def _batches(path: Path, which: Which) -> Iterator[Any]:
 
 
 def _embeddings(path: Path, batch: Any, row: int) -> Floats:
-    """The (rows, dimensions) of the embedding."""
+    """Return the embeddings (rows, dimensions) of a batch."""
     import pyarrow as pa
 
     column = batch.column(EMBEDDING)

@@ -132,12 +132,12 @@ def joined_runs(
     """Join consecutive parts (key, place, columns) of one key: a search may go on in a file's next block."""
     for key, group in groupby(parts, itemgetter(0)):
         same = list(islice(group, HIGHEST_RANK + 1))
-        columns = (
-            same[0][2] if len(same) == 1 else tuple(map(np.concatenate, zip(*(part[2] for part in same), strict=True)))
-        )
+        _, place, columns = same[0]
+        if len(same) > 1:
+            columns = tuple(map(np.concatenate, zip(*(part[2] for part in same), strict=True)))
         sentence = "holds a search that is longer than there are ranks"
-        require(len(columns[0]) <= HIGHEST_RANK, "log.list-too-long", sentence, same[0][1])
-        yield key, same[0][1], columns
+        require(len(columns[0]) <= HIGHEST_RANK, "log.list-too-long", sentence, place)
+        yield key, place, columns
 
 
 def is_log(folder: Path) -> bool:
@@ -258,9 +258,8 @@ class LogWriter:
             encoded = [text.encode("utf-8", "replace") for text in own]
             sentence = f"holds a string of more than {LONGEST_TEXT:,} bytes"
             require(all(len(text) <= LONGEST_TEXT for text in encoded), "log.text-too-long", sentence, places[0])
-            self._ends[name].append(
-                self._letters[name].rows + np.cumsum([len(text) for text in encoded], dtype=np.int64)
-            )
+            lengths = np.array([len(text) for text in encoded], dtype=np.int64)
+            self._ends[name].append(self._letters[name].rows + np.cumsum(lengths))
             self._letters[name].append(np.frombuffer(b"".join(encoded), dtype=np.uint8))
         self.rows += len(features)
 
@@ -274,10 +273,8 @@ class LogWriter:
         for word, first, each in zip(("user", "time", "rank"), self._knows, known, strict=True):
             if (each != first).any():
                 at = int(np.argmax(each != first))
-                sentence = (
-                    f"this search has {'a' if each[at] else 'no'} {word}, unlike the first one; expected one for all"
-                )
-                raise BadInput(f"log.{word}-of-some", f"{sentence} searches or for none", places[at])
+                has = f"this search has {'a' if each[at] else 'no'} {word}, unlike the first one"
+                raise BadInput(f"log.{word}-of-some", f"{has}; expected one for all searches or for none", places[at])
         rising = np.diff(ranks, prepend=0) > 0
         rising[starts] = ranks[starts] >= 1
         order = "the ranks of this search are not distinct numbers from 1 on, or are missing for some documents"

@@ -18,7 +18,7 @@ import numpy as np
 from quorank.data.letor.writer import shortest_texts
 from quorank.data.logs.click_log import HIGHEST_RANK, MOST_FEATURES, NO_TIME, ClickLog, Search, read_time, write_time
 from quorank.errors import BadInput, brief, require
-from quorank.files.atomic import atomically
+from quorank.files.atomic import export_file
 from quorank.files.untrusted import csv_records
 from quorank.kernels.arrays import Floats
 
@@ -34,15 +34,6 @@ def csv_files(path: Path) -> list[Path]:
         return [path]
     found = sorted(entry for entry in path.iterdir() if entry.name.endswith((".csv", ".csv.gz")) and entry.is_file())
     require(found, "file.missing", f"has no .csv or .csv.gz file; {EXPECTED}", f"{path}")
-    return found
-
-
-def find_file(folder: Path, names: tuple[str, ...]) -> Path:
-    """Return the first of these files that a directory has."""
-    found = next((folder / name for name in names if (folder / name).is_file()), None)
-    sentence = f"has no {' or '.join(names)}"
-    require(found is not None, "file.missing", sentence, f"{folder}")
-    assert found is not None
     return found
 
 
@@ -188,8 +179,4 @@ def write_csv_log(log: ClickLog, path: Path) -> None:
                 rows = zip(search.documents, np.asarray(search.ranks), np.asarray(search.clicks), numbers, strict=True)
                 out.writerows([*head, document, rank or "", click, *own] for document, rank, click, own in rows)
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomically(path, save)
-    except OSError as error:
-        raise BadInput("file.unwritable", f"cannot be written: {error.strerror}", f"{path}") from None
+    export_file(path, save)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from quorank.data.logs.aol4foltr import FEATURE_NAMES
 from quorank.data.logs.click_log import ClickLog
 from quorank.data.ranking import pad
+from quorank.data.synthetic import block_draws
 from quorank.errors import require_range
 from quorank.kernels import elementary
 from quorank.kernels.arrays import Doubles, Floats, Integers
@@ -87,21 +88,14 @@ class _Block(NamedTuple):
     documents: list[str]  # of all searches
 
 
-def _draws(shape: LogShape, seed: int, what: int, block: int = 0) -> np.random.Generator:
-    address = (shape.number << 48) | (what << 40) | block
-    return np.random.Generator(np.random.Philox(key=np.array([seed, address], np.uint64)))
-
-
 def _schedule(shape: LogShape, searches: int, seed: int) -> tuple[Integers, Integers]:
-    """(searches,) who searches when, in order of time: log-normal activity, and sessions of about four searches."""
-    draws = _draws(shape, seed, _SCHEDULE)
+    """Draw users and times (searches,), in order of time: log-normal activity, sessions of about four searches."""
+    draws = block_draws(shape.number, seed, _SCHEDULE)
     users = max(2, searches // shape.per_user, min(40, searches // 15))
     activity = elementary.exp(draws.standard_normal(users))
     # everybody once, so that as many users occur as there are
-    user = np.concatenate(
-        [np.arange(users), draws.choice(users, max(0, searches - users), p=activity / activity.sum())]
-    )
-    user = user[:searches]
+    others = draws.choice(users, max(0, searches - users), p=activity / activity.sum())
+    user = np.concatenate([np.arange(users), others])[:searches]
     session = np.floor(draws.random(searches) * np.ceil(np.bincount(user, minlength=users)[user] / 4))
     # a session begins at the same moment for all of its searches: a draw addressed by user and number
     base = (user * 1_000_003 + session.astype(np.int64) * 7_919).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -114,7 +108,7 @@ def _schedule(shape: LogShape, searches: int, seed: int) -> tuple[Integers, Inte
 
 def _candidates(shape: LogShape, user: Integers, seed: int) -> Iterator[_Block]:
     """Generate searches of the shape of AOL4FOLTR."""
-    world, people = _draws(shape, seed, _WORLD), _draws(shape, seed, _PEOPLE)
+    world, people = block_draws(shape.number, seed, _WORLD), block_draws(shape.number, seed, _PEOPLE)
     users, n, k = int(user.max()) + 1, len(shape.features), shape.candidates
     telling = world.permutation(n)[: shape.telling]
     weights = np.zeros((users, n), dtype=np.float32)
@@ -123,7 +117,7 @@ def _candidates(shape: LogShape, user: Integers, seed: int) -> Iterator[_Block]:
     level = (0.7 * people.standard_normal((users, n))).astype(np.float32)
     scale = elementary.exp(1.5 * world.standard_normal(n)).astype(np.float32)
     for number, first in enumerate(range(0, len(user), _BLOCK)):
-        draws, who = _draws(shape, seed, _FEATURES, number), user[first : first + _BLOCK]
+        draws, who = block_draws(shape.number, seed, _FEATURES, number), user[first : first + _BLOCK]
         hidden = draws.standard_normal((len(who), k, n), dtype=np.float32) + level[who][:, None, :]
         total = np.asarray(sum(hidden[:, :, f] * weights[who][:, None, f] for f in telling.tolist()))
         scores = total / np.float32(shape.telling**0.5)
@@ -152,12 +146,12 @@ def _shown_lists(shape: LogShape, user: Integers, seed: int) -> Iterator[_Block]
     """Generate searches for a fixed set of queries, whose documents a noisy ranker showed, with position-based clicks."""
     k, queries = shape.candidates, max(5, len(user) // 40)
     size = (queries, k, len(shape.features))
-    features = np.round(_draws(shape, seed, _WORLD).standard_normal(size, dtype=np.float32), 4)
+    features = np.round(block_draws(shape.number, seed, _WORLD).standard_normal(size, dtype=np.float32), 4)
     relevant = true_relevance(features.reshape(-1, size[2])).reshape(size[:2])
     # the ranker of the log knows a third of what tells
     shown_by = np.asarray(sum(features[:, :, f].astype(np.float64) for f in range(0, shape.telling, 3)))
     for number, first in enumerate(range(0, len(user), _BLOCK)):
-        draws, count = _draws(shape, seed, _FEATURES, number), len(user[first : first + _BLOCK])
+        draws, count = block_draws(shape.number, seed, _FEATURES, number), len(user[first : first + _BLOCK])
         query = draws.integers(queries, size=count)
         order = np.argsort(-(shown_by[query] + draws.gumbel(size=(count, k))), axis=1)
         clicks = draws.random((count, k)) < np.take_along_axis(relevant[query], order, axis=1) * true_propensities(k)

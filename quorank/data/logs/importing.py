@@ -9,11 +9,12 @@ from itertools import chain
 from pathlib import Path
 
 from quorank.data.importing import collection_name
+from quorank.data.layout import find_file
 from quorank.data.library import ImportedCollection, folder_of, library_folder, register_collection
-from quorank.data.logs.aol4foltr import FEATURE_NAMES, FEATURES, LETOR, read_aol4foltr
+from quorank.data.logs.aol4foltr import FEATURE_NAMES, LETOR, read_aol4foltr
 from quorank.data.logs.baidu_ultr import Which, baidu_features, feather_files, read_baidu_ultr
 from quorank.data.logs.click_log import LogWriter, Search, is_log, new_log_folder, open_log
-from quorank.data.logs.csv_table import csv_files, feature_columns, find_file, read_csv_log, write_csv_log
+from quorank.data.logs.csv_table import csv_files, feature_columns, read_csv_log, write_csv_log
 from quorank.data.logs.ubi import read_ubi, ubi_features
 from quorank.errors import BadInput, require
 from quorank.files.atomic import expand_home
@@ -86,8 +87,13 @@ def _reader(
     sentence = "is a file; expected a folder with the files of the log"
     require(format_ == "csv" or path.is_dir(), "file.not-a-folder", sentence, f"{path}")
     if format_ == "aol4foltr":
-        progress.total = _plain_size(find_file(path, LETOR))
-        return _aol4foltr(path, progress)
+        letor = find_file(path, LETOR)
+        progress.total = None if letor.suffix == ".gz" else file_size(letor)
+        searches = read_aol4foltr(path, progress.count)
+        first = next(searches)
+        width = first.features.shape[1]
+        names = FEATURE_NAMES if width == len(FEATURE_NAMES) else tuple(f"f{number}" for number in range(1, width + 1))
+        return names, chain([first], searches)
     if format_ == "baidu-ultr":
         files = feather_files(path)
         progress.total = sum(file_size(file) for file in files)
@@ -98,20 +104,6 @@ def _reader(
     tables = csv_files(path)
     names = feature_columns(tables[0])
     return names, (search for table in tables for search in read_csv_log(table, names))
-
-
-def _aol4foltr(path: Path, progress: _ImportProgress) -> tuple[tuple[str, ...], Iterator[Search]]:
-    """Return the feature names and searches of AOL4FOLTR; the released file has 103 features."""
-    searches = read_aol4foltr(path, progress.count)
-    first = next(searches)
-    width = first.features.shape[1]
-    names = FEATURE_NAMES if width == FEATURES else tuple(f"f{number}" for number in range(1, width + 1))
-    return names, chain([first], searches)
-
-
-def _plain_size(path: Path) -> int | None:
-    """Return the bytes of a plain file, None for a packed one."""
-    return None if path.suffix == ".gz" else file_size(path)
 
 
 def _listed(skipped: Skipped) -> str:

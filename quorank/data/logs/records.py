@@ -1,4 +1,4 @@
-"""Users, times and ranks of the lists of a log, beside the ranking data that they became."""
+"""Users, times and ranks of the lists of a log, which accompany their ranking data."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ class SearchRecords:
         """Return whether lists are in the order in which they were shown."""
         return bool(len(self.ranks)) and int(self.ranks[0]) > 0
 
-    def select(self, order: Integers, rows: Integers, user: Integers | None = None) -> SearchRecords:
+    def select(self, order: Integers, rows: Integers, user: Integers) -> SearchRecords:
         """Return the records of these searches, whose rows are given, by these users."""
-        asked: Any = self.queries
-        chosen = self.user[order] if user is None else user
-        return SearchRecords(chosen, self.time[order], self.ranks[rows], self.users, [asked[q] for q in order.tolist()])
+        asked = [self.queries[search] for search in order.tolist()]
+        return SearchRecords(user, self.time[order], self.ranks[rows], self.users, asked)
 
 
 @dataclass(frozen=True, eq=False)
 class LoggedSplits:
-    """The records of a collection that was read from a log."""
+    """Records of a collection that was read from a log."""
 
     train: SearchRecords
     test: SearchRecords

@@ -41,7 +41,7 @@ def log_collection(log: ClickLog, name: str, selection: UserSelection | None = N
 
 
 def _selected(log: ClickLog, train: Integers, selection: UserSelection, name: str) -> Integers:
-    """The users that are taken, in the order of their first search: the busiest ones, of equals the first to search."""
+    """Return the busiest users, of equals the first to search, in the order of their first search."""
     require(log.has_users, "log.no-users", 'names no users, and partition.kind = "users" needs them', name)
     counts = np.bincount(log.user[train], minlength=len(log.users))
     _, first = np.unique(log.user[train], return_index=True)
@@ -51,10 +51,8 @@ def _selected(log: ClickLog, train: Integers, selection: UserSelection, name: st
     require(unknown is None, "log.unknown-user", f"has no user {unknown}, who is to be left out", name)
     kept = np.array([log.users[who] not in unwanted for who in appeared.tolist()], dtype=np.bool_)
     eligible = appeared[kept & (counts[appeared] >= selection.least)]
-    sentence = (
-        f"has {len(eligible)} users with at least {selection.least} searches to learn from; "
-        f"take federation.clients = {len(eligible)} or fewer, got {selection.most}"
-    )
+    has = f"has {len(eligible)} users with at least {selection.least} searches to learn from"
+    sentence = f"{has}; take federation.clients = {len(eligible)} or fewer, got {selection.most}"
     require(len(eligible) >= selection.most, "log.too-few-users", sentence, name)
     busiest = np.argsort(-counts[eligible], kind="stable")[: selection.most]
     return eligible[np.sort(busiest)]

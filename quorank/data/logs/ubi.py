@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quorank.data.layout import find_file
 from quorank.data.logs.click_log import HIGHEST_RANK, NO_TIME, Search, read_time
-from quorank.data.logs.csv_table import CsvTable, Row, find_file
+from quorank.data.logs.csv_table import CsvTable, Row
 from quorank.errors import BadInput, brief, first_line, require
 from quorank.files.documents import load_json
 from quorank.files.untrusted import numbered_lines
 
 ENDINGS = tuple(f"{ending}{packed}" for ending in (".ndjson", ".jsonl", ".json") for packed in ("", ".gz"))
-FEATURES = ("features.csv", "features.csv.gz")
+FEATURES = "features.csv"
 CLICKS, IMPRESSIONS = frozenset({"click", "item_click"}), "impression"
 _EXPECTED = "expected JSON lines of ubi_queries and ubi_events"
 _EXPECTED_FEATURES = "expected a CSV file with the columns query_id, object_id, and one for each feature"
@@ -55,11 +56,11 @@ class _Query:
 
 def ubi_features(folder: Path) -> tuple[str, ...]:
     """Return the names of the features in `features.csv`."""
-    return _open_features(find_file(folder, FEATURES)).feature_names(_KEYS)
+    return _open_features(folder).feature_names(_KEYS)
 
 
-def _open_features(path: Path) -> CsvTable:
-    return CsvTable.open(path, _KEYS, _EXPECTED_FEATURES)
+def _open_features(folder: Path) -> CsvTable:
+    return CsvTable.open(find_file(folder, FEATURES), _KEYS, _EXPECTED_FEATURES)
 
 
 def read_ubi(folder: Path, skipped: Counter[str]) -> Iterator[Search]:
@@ -69,7 +70,7 @@ def read_ubi(folder: Path, skipped: Counter[str]) -> Iterator[Search]:
     queries: dict[str, _Query] = {}
     for path in files:
         _read_documents(path, queries)
-    table = _open_features(find_file(folder, FEATURES))
+    table = _open_features(folder)
     names = table.feature_names(_KEYS)
     for run in table.runs(("query_id",)):
         search = _listed_search(table, names, run, queries, skipped)
@@ -92,32 +93,25 @@ def _listed_search(
     sentence = f"query {brief(query_id)} is in no document of ubi_queries or ubi_events, or stands in two places"
     require(query is not None, "ubi.unknown-query", sentence, where)
     assert query is not None
-    why = _skip_reason(query)
-    if not why:
-        place_of = {name: rank for rank, name in enumerate(query.shown, 1)}
-        listed = [row for row, name in enumerate(objects) if name in place_of]
-        listed.sort(key=lambda row: place_of[objects[row]])
-        found = [objects[row] for row in listed]
-        skipped["clicks on objects without features"] += len(query.clicks - {*found})
-        if found:
-            return Search(
-                query.client, query.time, query_id, query.text, features[listed], [name in query.clicks for name in found],
-                [place_of[name] for name in found], found, where,
-            )  # fmt: skip
-        why = "queries without features"
-    skipped[why] += 1
-    return None
-
-
-def _skip_reason(query: _Query) -> str:
-    """Return why a query cannot be imported; empty if it can."""
-    if not query.client:
-        return "queries without a client_id"
-    if query.time == NO_TIME:
-        return "queries without a timestamp"
-    if not query.shown:
-        return "queries without a list"
-    return "" if len(query.shown) <= HIGHEST_RANK else "queries with too long a list"
+    for skip, reason in (
+        (not query.client, "queries without a client_id"),
+        (query.time == NO_TIME, "queries without a timestamp"),
+        (not query.shown, "queries without a list"),
+        (len(query.shown) > HIGHEST_RANK, "queries with too long a list"),
+    ):
+        if skip:
+            skipped[reason] += 1
+            return None
+    place_of = {name: rank for rank, name in enumerate(query.shown, 1)}
+    listed = sorted((place_of[name], row) for row, name in enumerate(objects) if name in place_of)
+    ranks, rows = [rank for rank, _ in listed], [row for _, row in listed]
+    found = [objects[row] for row in rows]
+    skipped["clicks on objects without features"] += len(query.clicks - {*found})
+    if not found:
+        skipped["queries without features"] += 1
+        return None
+    clicks = [name in query.clicks for name in found]
+    return Search(query.client, query.time, query_id, query.text, features[rows], clicks, ranks, found, where)
 
 
 # ------------------------------------------------------------ queries and events

@@ -73,7 +73,13 @@ class LabelSplit(Partition):
         have = f"the training documents have only the {len(labels)} labels {', '.join(map(str, labels))}"
         sentence = f"per_client is {self.per_client}, but {have}; take at most {len(labels)}"
         require(self.per_client <= len(labels), "partition.too-few-labels", sentence)
-        held = labels_of_clients(labels, self.per_client, clients, seed)
+        possible = np.array(list(combinations(labels.tolist(), self.per_client)), dtype=np.int64)
+        need = (
+            f"{len(labels)} labels make {len(possible)} combinations of {self.per_client}, each of which needs a client"
+        )
+        sentence = f"{need} exclusively, got {clients} clients; take at least {len(possible)}"
+        require(clients >= len(possible), "partition.too-few-clients", sentence)
+        held = possible[np.resize(Step.ASSIGNMENT.permutation(seed, len(possible)), clients)]  # (clients, per_client)
         owner = np.full(data.n_rows, EVERYONE, dtype=np.int64)
         for label in labels:
             rows = np.flatnonzero((data.labels == label) & ~common)
@@ -95,16 +101,6 @@ class LabelSplit(Partition):
         require(count < len(filled), "partition.nothing-to-divide", f"shared is {self.shared:g}, which {left}")
         chosen[filled[Step.COMMON.permutation(seed, len(filled))[:count]]] = True
         return chosen
-
-
-def labels_of_clients(labels: Integers, per_client: int, clients: int, seed: int) -> Integers:
-    """Return (clients, per_client) the labels that each client owns."""
-    possible = np.array(list(combinations(labels.tolist(), per_client)), dtype=np.int64)
-    need = f"{len(labels)} labels make {len(possible)} combinations of {per_client}, each of which needs a client"
-    sentence = f"{need} exclusively, got {clients} clients; take at least {len(possible)}"
-    require(clients >= len(possible), "partition.too-few-clients", sentence)
-    chosen: Integers = possible[np.resize(Step.ASSIGNMENT.permutation(seed, len(possible)), clients)]
-    return chosen
 
 
 def divide_rows(data: RankingData, owner: Integers, owners: int) -> tuple[RankingData, Integers]:

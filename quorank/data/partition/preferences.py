@@ -106,9 +106,7 @@ class Preferences(Partition):
         """Return the labels (preferences, rows) of the training and of the test split."""
         if self.overlap is None and isinstance(collection, IntentCollection):
             known = f"{collection.name} has {len(collection.train_intents)} intents for each query"
-            sentence = (
-                f"{known}, got preferences = {self.preferences}; take fewer, or choose an overlap to generate them"
-            )
+            sentence = f"{known}, got preferences = {self.preferences}; take fewer, or generate them by an overlap"
             require(self.preferences <= len(collection.train_intents), "partition.too-few-intents", sentence)
             value = np.int8(collection.grades - 1)
             train = shuffle_intents(collection.train, collection.train_intents, seed)[: self.preferences] * value
@@ -155,14 +153,14 @@ def shared_part(overlap: float, preferences: int) -> float:
 
 
 def _list_means(data: RankingData) -> Doubles:
-    """(queries, features) mean of each list, added up row by row."""
+    """Return the mean (queries, features) of each list, added up row by row."""
     sizes = np.maximum(np.diff(data.offsets), 1)[:, None]
     features = data.features.astype(np.float64)
     return np.array([features[data.rows_of(q)].sum(axis=0) for q in range(data.n_queries)]) / sizes
 
 
 def _dot(a: Doubles, b: Doubles) -> Doubles:
-    """Σ over the last axis in order: NumPy's own sum depends on the processor's vectors."""
+    """Compute Σ over the last axis in order, since NumPy's own sum depends on the processor's vectors."""
     return np.asarray(np.cumsum(a * b, axis=-1)[..., -1])
 
 

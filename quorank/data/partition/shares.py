@@ -43,12 +43,12 @@ class LogReplay:
 
     @property
     def busiest(self) -> int:
-        """The most searches of a client in a round."""
+        """Most searches of a client in a round."""
         return int(self.count.max())
 
     @property
     def smallest(self) -> int:
-        """The size of the smallest cohort."""
+        """Size of the smallest cohort."""
         return int(np.diff(self.starts).min())
 
     def turns(self, round_: int) -> tuple[Integers, Integers, Integers]:
@@ -87,7 +87,7 @@ def by_arrival(
 
 
 def _batches(searches: Integers, batch: int) -> tuple[Integers, Integers]:
-    """(batches of all,) the client of each full batch, and its number among the client's."""
+    """Return the client of each full batch, and the number of the batch among the client's."""
     whole = searches // batch
     clients = np.repeat(np.arange(len(searches), dtype=np.int64), whole)
     ends = np.cumsum(whole)

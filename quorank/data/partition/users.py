@@ -139,6 +139,5 @@ class Assigned(Partition):
         sentence = f"names client {highest}, and there are {clients}, from 0 to {clients - 1}; set federation.clients"
         require(highest < clients, "partition.unknown-client", sentence, "partition.clients")
         owner = np.repeat(np.array(self.clients, dtype=np.int64), np.diff(collection.train.offsets))
-        return own_shares(
-            self.equal_shares(collection, clients, interactions), *divide_rows(collection.train, owner, clients)
-        )
+        data, count = divide_rows(collection.train, owner, clients)
+        return own_shares(self.equal_shares(collection, clients, interactions), data, count)

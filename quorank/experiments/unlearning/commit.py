@@ -21,18 +21,15 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
 from quorank.experiments.kept_updates import read_kept
-from quorank.files.atomic import write_whole
+from quorank.files.atomic import make_folder, write_whole
 from quorank.files.codec import Length, Range
 from quorank.files.documents import MANIFEST, digest_of, json_bytes, parse_json, read_json, read_manifest
 
 NOTE = storage.REBUILT[1]
 PENDING = "pending"
-TRACES = 16
-"""Number of updates of a leaver that are searched, spread over the run."""
-SHORTEST = 16
-"""Bytes below which an update could occur elsewhere by chance."""
-CHANGED = (storage.LEDGER, storage.RANKER, storage.REPORT, storage.SUMMARY)
-"""Files of a run that a request replaces."""
+TRACES = 16  # updates of a leaver that are searched, spread over the run
+SHORTEST = 16  # bytes below which an update could occur elsewhere by chance
+CHANGED = (storage.LEDGER, storage.RANKER, storage.REPORT, storage.SUMMARY)  # files of a run that a request replaces
 Client = Annotated[int, Range(0, 2**31)]
 
 
@@ -83,7 +80,7 @@ def note_request(
     run: Path, clients: Sequence[int], leavers: Sequence[int], files: Mapping[str, str], result: Mapping[str, Any]
 ) -> None:
     """Write the note, after which the request will be finished by this command or the next."""
-    storage.make_folder((run / NOTE).parent)
+    make_folder((run / NOTE).parent)
     plan = PendingRequest(sorted(clients), list(leavers), dict(files), read_manifest(run) or {})
     write_whole(run / NOTE, json_bytes({**result, PENDING: plan}))
 
@@ -110,10 +107,11 @@ def finish_request(run: Path) -> dict[str, Any]:
         write_whole(run / name, text)
     write_whole(run / storage.REBUILT[0], files[storage.RANKER])
     size = len(parse_json(files[storage.RANKER], RankerParameters, str(run / NOTE))["parameters"])
-    traces = traces_of(run, leavers, size)
-    check_erased(run, leavers, traces, files_to_erase(run, leavers))  # while copies can be told by the traces
-    erased = erase(run, leavers)
-    read = check_erased(run, leavers, traces)
+    traces, own = find_data(run, leavers, size)
+    for path in own:
+        path.unlink()
+    erased = [path.relative_to(run).as_posix() for path in own]
+    read = _check_erased(run, leavers, traces)
     result |= {"erased": erased, "files_checked": read, "ranker": str(run / storage.REBUILT[0])}
     write_whole(run / storage.UNLEARNED, json_bytes({"clients": leavers, "after": result["after"]}))
     storage.seal(run, [*files, storage.UNLEARNED], plan.digests)
@@ -121,16 +119,26 @@ def finish_request(run: Path) -> dict[str, Any]:
     return result
 
 
-def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
-    """Return bytes that identify the leavers' kept updates, before these are erased.
+def find_data(run: Path, leavers: Sequence[int], size: int) -> tuple[list[bytes], list[Path]]:
+    """Return bytes that identify the leavers' kept updates, and the files to erase; refuse copies in other files.
 
-    An update that another client kept too, such as a colluding attacker, is left out.
+    The files are the leavers' own, and leftovers of interrupted writes and late checkpoints.
     """
+    found = [run / storage.kept_name(client) for client in leavers]
+    found += [path for client in leavers for path in (run / storage.CLIENTS).glob(f".{client}.npz.*.tmp")]
+    own = [path for path in (*found, run / storage.CHECKPOINT) if path.is_file()]
+    traces = _traces_of(run, leavers, size)
+    _check_erased(run, leavers, traces, own)
+    return traces, own
+
+
+def _traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
+    """Return bytes of the leavers' updates, without those that another client kept too, such as a colluding attacker."""
     present = storage.clients_with_kept(run)
     own = [client for client in leavers if client in present]
     if not own:
         return []
-    others = b"".join(storage.kept_file(run, c).read_bytes() for c in present if c not in leavers)
+    others = b"".join((run / storage.kept_name(client)).read_bytes() for client in present if client not in leavers)
     found = []
     for client in own:
         try:
@@ -144,27 +152,8 @@ def traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:
     return [trace for trace in found if len(trace) >= SHORTEST and trace not in others]
 
 
-def files_to_erase(run: Path, leavers: Sequence[int]) -> list[Path]:
-    """Return the leavers' files, and leftovers of interrupted writes or late checkpoints."""
-    found = [storage.kept_file(run, client) for client in leavers]
-    found += [p for client in leavers for p in (run / storage.CLIENTS).glob(f".{client}.npz.*.tmp")]
-    found.append(run / storage.CHECKPOINT)
-    return [path for path in found if path.is_file()]
-
-
-def erase(run: Path, leavers: Sequence[int]) -> list[str]:
-    """Delete the files of the leavers; return their names in the run's directory."""
-    found = files_to_erase(run, leavers)
-    for path in found:
-        path.unlink()
-    return [path.relative_to(run).as_posix() for path in found]
-
-
-def check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes], still_there: Sequence[Path] = ()) -> int:
-    """Read the run's directory again and refuse files with a leaver's data; return the number of files read.
-
-    `still_there` are files that are erased later: before that, only copies of their contents are refused.
-    """
+def _check_erased(run: Path, leavers: Sequence[int], traces: Sequence[bytes], still_there: Sequence[Path] = ()) -> int:
+    """Read all other files than those `still_there`, refuse a leaver's data, and return the number of files read."""
     names = {str(client) for client in leavers}
     read = 0
     for path in sorted(run.rglob("*")):

@@ -29,15 +29,7 @@ from quorank.experiments.kept_updates import kept_rounds
 from quorank.experiments.progress import saved_ranker
 from quorank.experiments.run_directory import ReportPage, load_run, spent_of
 from quorank.experiments.runner import Runner
-from quorank.experiments.unlearning.commit import (
-    check_erased,
-    files_to_erase,
-    finish_request,
-    is_pending,
-    left_before,
-    note_request,
-    traces_of,
-)
+from quorank.experiments.unlearning.commit import find_data, finish_request, is_pending, left_before, note_request
 from quorank.federation import Federation, State
 from quorank.federation.unlearning.methods import (
     KeptRound,
@@ -58,15 +50,14 @@ from quorank.rankers.ranker_file import ranker_bytes, read_ranker
 Watch = Callable[[int, int], None]
 Along = Callable[[int, Doubles], None]
 INTERVAL, SEEDS = 10, 3
-AVERAGE = 3.0
-"""γ of the mean of rankers that `fresh` returns."""
+AVERAGE = 3.0  # γ of the mean of rankers that `fresh` returns
+# Ways to rebuild (`federation.unlearning.methods`): `published` is FedEraser, eqs 6.1 and 6.2. `fresh`, the default: each
+# round counts for the whole interval, rankers are averaged, and updates keep their own length. `retrain`: all rounds.
 Method = Literal["fresh", "published", "retrain"]
-"""Ways to rebuild (`federation.unlearning.methods`): `published` is FedEraser, eqs 6.1 and 6.2. `fresh`, the default: each
-round counts for the whole interval, rankers are averaged, and updates keep their own length. `retrain`: all rounds."""
 
 
-def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone: Sequence[int]) -> None:
-    """Refuse unknown clients, clients unlearned before, and federations that cannot do without these."""
+def _check_request(experiment: Experiment, run: Path, asked: Sequence[int], gone: Sequence[int]) -> None:
+    """Refuse wrong clients, and runs that cannot be rebuilt without them or whose ε could not be added up."""
     federation = experiment.federation
     require(len(asked) > 0, "client.missing", "name at least one client that leaves", "--client")
     for client in asked:
@@ -81,18 +72,11 @@ def check_leavers(experiment: Experiment, run: Path, asked: Sequence[int], gone:
     own = "its clients keep rankers of their own, which a run does not save; only a shared ranker can be rebuilt"
     require(not federation.personal.keeps_parameters, "unlearning.personal-rankers", own, str(run))
     federation.aggregation.check(federation.participation.fewest(remaining))
-
-
-def check_run(experiment: Experiment, run: Path) -> None:
-    """Refuse a run that cannot be rebuilt, or whose rebuilding could not be added to the ε that it has spent."""
     without = 'run it again with partition.without = ["NAME"], which is exact'
     sentence = f"a log decides who takes part in its rounds, which would be others without a client; {without}"
     require(not experiment.partition.replays, "unlearning.replayed-log", sentence, str(run))
-    sentence = (
-        "its ε counts on nobody knowing who was in which cohort, and a rebuilding would repeat the cohorts, so that no ε "
-        "could be stated for both; run it again without the client"
-    )
-    require(not experiment.federation.assumes_secret_cohorts, "unlearning.secret-cohorts", sentence, str(run))
+    sentence = "its ε assumes secret cohorts, which a rebuilding would repeat; run it again without the client"
+    require(not federation.assumes_secret_cohorts, "unlearning.secret-cohorts", sentence, str(run))
 
 
 @dataclass(eq=False)
@@ -112,11 +96,10 @@ class Unlearning:
         load_run(self.run)  # refuses what is no finished run
         self.experiment: Experiment = storage.read_experiment(self.run)
         self.left = left_before(self.run)
-        check_leavers(self.experiment, self.run, self.clients, self.left)
-        check_run(self.experiment, self.run)
+        _check_request(self.experiment, self.run, self.clients, self.left)
         self._choose_effort()
         self.runner = Runner(self.experiment, self.threads or available_threads())
-        self._check_copies()
+        find_data(self.run, self.leavers, self.runner.simulator.simulation.parameters)  # refuses copies of them
         self._done = self._planned = 0
 
     def _choose_effort(self) -> None:
@@ -141,11 +124,6 @@ class Unlearning:
             require(self.interval in (None, 1), "option.conflict", sentence, option)
             require(self.steps == b, "option.conflict", sentence, f"--local-steps {self.steps}")
             self.every = 1
-
-    def _check_copies(self) -> None:
-        """Refuse copies of the data to erase before anything is done."""
-        traces = traces_of(self.run, self.leavers, self.runner.simulator.simulation.parameters)
-        check_erased(self.run, self.leavers, traces, files_to_erase(self.run, self.leavers))
 
     @property
     def leavers(self) -> tuple[int, ...]:
@@ -172,14 +150,11 @@ class Unlearning:
             rebuilt = retrain(engine, self.start, self.rounds, self.tick)
         else:
             momentum, gain = momentum_over(federation.client_momentum, self.every)
-            engine, step_factor = self.engine(momentum), float(self.every)
-            if federation.learner.learns_on_client:
-                # n′ steps stand for n; evolution strategies send a mean, not a way
-                step_factor *= federation.interactions / self.steps
+            engine, own = self.engine(momentum), dict[str, Any]()
             if self.method == "fresh":
-                own: dict[str, Any] = {"step_factor": step_factor, "average": AVERAGE, "lengths": "own", "gain": gain}
-            else:
-                own = {}
+                # n′ steps stand for n; evolution strategies send a mean, not a way
+                scale = federation.interactions / self.steps if federation.learner.learns_on_client else 1.0
+                own = {"step_factor": self.every * scale, "average": AVERAGE, "lengths": "own", "gain": gain}
             rebuilt = rebuild(engine, self.start, self.kept(), self.tick, **own)
         releases = rebuilt.participants, rebuilt.sensitivity, rebuilt.noise
         book = ledger(self.experiment.tables()["privacy"], engine.mechanism, engine.setting, *releases)
