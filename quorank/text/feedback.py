@@ -12,11 +12,9 @@ the terms of the query, which are weighted alike: q(t) = (1 − α)/|q| + α·p�
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.text.features import Features
 from quorank.text.index import UNSEEN, Index
@@ -34,16 +32,9 @@ def telling_terms(likely: Doubles, idf: Doubles, most: int) -> tuple[Integers, D
 class Feedback:
     """Expansion of a query by its first documents."""
 
-    kind: ClassVar[str] = "feedback"
-
     documents: int = 5  # m
     terms: int = 20  # n
     share: float = 0.3  # α
-
-    def __post_init__(self) -> None:
-        require_range("documents", self.documents, least=1)
-        require_range("terms", self.terms, least=1)
-        require_range("share", self.share, least=0.0, most=1.0)
 
     def expanded(
         self, index: Index, terms: Int32s, scores: Doubles, features: Features | None = None

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
-from quorank.errors import require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, uniforms
@@ -28,14 +26,8 @@ LATENT = 6  # in the addresses of draws: where the search for the space begins
 class Latent:
     """Number of directions, and of passes over the documents that look for them."""
 
-    kind: ClassVar[str] = "latent"
-
     dimensions: int = 64  # k
     passes: int = 8
-
-    def __post_init__(self) -> None:
-        require_range("dimensions", self.dimensions, least=1, most=1024)
-        require_range("passes", self.passes, least=1, most=100)
 
     def space(self, index: Index) -> LatentSpace:
         """Find the space of an index; with fewer documents or terms than dimensions it has as many as there are."""

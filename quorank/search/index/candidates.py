@@ -91,9 +91,7 @@ class CandidateSearch:
         """Return the first documents."""
         rare = self._add_by_words()
         self._add_names()
-        near: tuple[str, ...] = ()
-        if rare and np.count_nonzero(self.bands <= ALL_WORDS) < LITTLE:
-            near = self._add_near_names(rare)
+        near = self._add_near_names(rare) if np.count_nonzero(self.bands <= ALL_WORDS) < LITTLE else ()
         statistics = [
             field_statistics(name, [column[at] for column in self.columns], self.loaded)
             for at, name in enumerate(_Column._fields)
@@ -189,12 +187,9 @@ class CandidateSearch:
         if not key or len(key) > LONGEST_KEY:
             return
         beginning = key if self.query.clauses[-1].kind in ("typed", "prefix") else f"{key} "
-        ranges, columns = (beginning, _upper_bound(beginning)), ("name_key", "stem_key", "title_key")
-        statements: list[tuple[int, str, tuple[str, ...]]] = [
-            *((BEGINNING, f"{column} >= ? AND {column} < ?", ranges) for column in columns[::2]),
-            *((EXACT, f"{column} = ?", (key,)) for column in columns),
-        ]
-        for band, condition, values in statements:
+        begun = "name_key >= ?1 AND name_key < ?2 OR title_key >= ?1 AND title_key < ?2"
+        equal = "name_key = ?1 OR stem_key = ?1 OR title_key = ?1"
+        for band, condition, *values in ((BEGINNING, begun, beginning, _upper_bound(beginning)), (EXACT, equal, key)):
             rows = self.loaded.rows_of(self.reader.numbers("id", f"documents WHERE {condition}", *values))
             self.bands[rows[self.allowed[rows]]] = band
 
@@ -245,8 +240,7 @@ class CandidateSearch:
                 counts[:, number] = picked(column[at].rows, column[at].counts, chosen, 0.0)
             lengths, distinct = (self.loaded.columns[f"{part}_{what}"][chosen] for what in ("length", "distinct"))
             fields.append(FieldCounts(counts, lengths, statistics[at], distinct))
-        body, title = fields
-        return pair_features(body, title)
+        return pair_features(fields[0], fields[1])
 
     def _described(
         self, chosen: Integers, scores: Doubles, features: Doubles, found: int, near: tuple[str, ...]
