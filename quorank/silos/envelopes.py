@@ -13,12 +13,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 
-from quorank.errors import require
-from quorank.files.documents import load_json
+from quorank.errors import BadInput, require
+from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Int32s
 from quorank.privacy.secure_sum.messages import MessageReader
 
@@ -123,11 +122,10 @@ class Hello:
         text = reader.bytes(len(raw) - reader.at)
         reader.check(len(text) <= _MOST_SETTINGS, f"has settings of more than {_MOST_SETTINGS} bytes")
         try:
-            settings: Any = load_json(text)
-        except ValueError:
-            settings = None
-        is_plain = isinstance(settings, dict) and all(type(value) is str for value in settings.values())
-        reader.check(is_plain and canonical_settings(settings) == text, "has settings that are not a table of strings")
+            settings = parse_json(text, dict[str, str])
+        except BadInput:
+            settings = {}
+        reader.check(canonical_settings(settings) == text, "has settings that are not a table of strings")
         return cls(identity, ephemeral, committed, settings)
 
 

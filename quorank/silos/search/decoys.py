@@ -124,11 +124,10 @@ class CoherentDecoys:
                 if len(options) == CANDIDATES:
                     break
             if not options:  # a query longer than any document is hidden among terms of several
-                document = int(drawn[len(found)])
                 matched = self._matched(self._terms_of(*np.roll(drawn, -len(found))[:JOINED].tolist()), wanted, taken)
                 if matched is None:
                     break
-                options.append((0.0, document, matched))
+                options.append((0.0, 0, matched))
             bundle = np.empty(len(terms), dtype=np.int32)
             bundle[order] = min(options, key=lambda option: option[:2])[2]
             taken.update(bundle.tolist())

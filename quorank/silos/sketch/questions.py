@@ -106,16 +106,15 @@ class KeyedBlocks:
         block, count = self.block(term), self.vectors(hashing.rows)
         columns, signs = hashing.places(block)
         sent, own = np.empty((count, hashing.rows), dtype=np.int32), block.index(term)
-        where: tuple[int, Integers] = (0, np.empty(0, dtype=np.int64))
+        places: list[tuple[int, Integers]] = []  # vector and rows of each term
         words = hashlib.shake_256(self._digest(b"rows", "\0".join(block))).digest(8 * sent.size)
         order = np.argsort(np.frombuffer(words, dtype="<u8").reshape(sent.shape), axis=1, kind="stable")
         for vector, members in enumerate(np.array_split(np.arange(len(block)), count)):
             for at, member in enumerate(members):
                 rows = np.sort(order[vector, at :: len(members)])
                 sent[vector, rows] = columns[member, rows]
-                if member == own:
-                    where = vector, rows
-        return HiddenTerm(sent, *where, signs[own])
+                places.append((vector, rows))
+        return HiddenTerm(sent, *places[own], signs[own])
 
     @cached_property
     def _shuffled(self) -> tuple[list[str], dict[str, int]]:

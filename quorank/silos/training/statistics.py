@@ -54,15 +54,6 @@ class SharedStatistics:
         return FieldStatistics(documents, found[0], found.max(axis=0), length, distinct)
 
 
-def party_totals(index: Index, hashing: Hashing) -> Integers:
-    """Return one party's tables of a field, flat, followed by the scalars."""
-    tables, columns = np.zeros((2, hashing.rows, hashing.columns), dtype=np.int64), hashing.places(index.vocabulary)[0]
-    for table, numbers in zip(tables, (index.document_frequency, index.collection_frequency), strict=True):
-        np.add.at(table, (np.arange(hashing.rows), columns), numbers[:, None])
-    scalars = (index.n_documents, index.collection_length, len(index.terms))
-    return np.concatenate((tables.reshape(-1), np.array(scalars, dtype=np.int64)))
-
-
 def party_vector(
     party: Holding, hashing: Hashing, epsilon: float | None, stream_of: Callable[[int], SystemStream]
 ) -> Uint32s:
@@ -70,10 +61,16 @@ def party_vector(
 
     `stream_of` is the source of a field's noise, by the field's number.
     """
-    parts = [party_totals(getattr(party.documents, name), hashing) for name in FIELDS]
-    if epsilon is not None:
-        for number, totals in enumerate(parts):
-            totals += draw_noise(stream_of(number), scale_for(2 * hashing.rows + 2, epsilon), len(totals))
+    parts: list[Integers] = []
+    for number, name in enumerate(FIELDS):
+        index: Index = getattr(party.documents, name)
+        tables, places = np.zeros((2, hashing.rows, hashing.columns), dtype=np.int64), hashing.places(index.vocabulary)
+        for table, frequency in zip(tables, (index.document_frequency, index.collection_frequency), strict=True):
+            np.add.at(table, (np.arange(hashing.rows), places[0]), frequency[:, None])
+        scalars = (index.n_documents, index.collection_length, len(index.terms))
+        parts.append(np.concatenate((tables.reshape(-1), scalars)))
+        if epsilon is not None:
+            parts[-1] += draw_noise(stream_of(number), scale_for(2 * hashing.rows + 2, epsilon), len(parts[-1]))
     return np.concatenate(parts).astype(np.uint32)
 
 
