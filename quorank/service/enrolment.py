@@ -11,14 +11,12 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quorank.errors import require
 from quorank.protocol.invitation import CODE, Invitation, MemberKind
 from quorank.service.home import Home
-
-if TYPE_CHECKING:
-    from quorank.service.store.sql_store import Member, SqlStore
+from quorank.service.store.sql_store import Member, SqlStore
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DAY = 86400.0

@@ -18,16 +18,17 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 from quorank.errors import require, require_range
 from quorank.files.atomic import ProcessLock, new_folder, write_whole
 from quorank.files.documents import decode_document, read_json
 from quorank.protocol.certificates import CERTIFICATE, Authority, days_left, write_private
 from quorank.protocol.invitation import check_url
+from quorank.protocol.keys import MemberKey
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
-    from quorank.protocol.keys import MemberKey
     from quorank.protocol.terms import Terms
     from quorank.service.store.sql_store import SqlStore
 
@@ -187,8 +188,6 @@ class Home:
     @cached_property
     def key(self) -> MemberKey:
         """Key that signs tasks; invitations hold its public half."""
-        from quorank.protocol.keys import MemberKey
-
         return MemberKey(self._secret(SERVICE_KEY))
 
     @property
@@ -232,8 +231,6 @@ class Home:
 
     def issue(self, settings: Settings) -> None:
         """Issue a certificate of the own authority for the service's names."""
-        from urllib.parse import urlsplit
-
         name = urlsplit(settings.url).hostname or "localhost"
         names = list(dict.fromkeys([name, "localhost", "127.0.0.1"]))
         key, certificate = Authority.read(self.path).server(names)

@@ -10,7 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from quorank import __version__
@@ -181,8 +181,8 @@ def _member(member: Member, now: float, known: MemberStatus | None) -> MemberSta
     seen = max((at for at in (member.seen, member.enrolled) if at is not None), default=None)
     ago = None if seen is None else max(0.0, now - seen)
     state: MemberState = "present" if ago is not None and ago <= SEEN_SECONDS else "away"
-    if member.left is not None or member.revoked is not None or member.key is None:
+    if not member.admitted:
         state = "left" if member.left is not None else "revoked" if member.revoked is not None else "invited"
-    own = {"name": member.name, "state": state, "seen_seconds": ago}
-    own["identity"] = None if member.key is None else member.key.hex()
-    return MemberStatus(**(asdict(known) if known else {"client": member.number}) | own)
+    identity = None if member.key is None else member.key.hex()
+    found = known or MemberStatus(member.number, member.name, state)
+    return replace(found, name=member.name, state=state, seen_seconds=ago, identity=identity)

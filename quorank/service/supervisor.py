@@ -1,7 +1,7 @@
 """Supervisor of a service: opens the one listening socket, and keeps workers and the holder running.
 
 Processes that end are restarted, with a longer pause each time one dies young. Workers are replaced one by one when the
-certificate has changed. Children end with this process, however it ends. It imports neither numpy nor a web framework.
+certificate has changed. Children end with this process, however it ends. It imports no web framework.
 `python -m quorank.service.supervisor DIR [--exit-when-done]`
 """
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from quorank.protocol.invitation import LOOPBACK
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
 
 
 class PageToken:

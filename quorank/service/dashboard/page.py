@@ -11,13 +11,14 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -25,6 +26,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -36,14 +38,9 @@ from quorank.service.dashboard.event_log import EVENTS, add_refusals
 from quorank.service.dashboard.numbers import ago, byte_count, count, duration, small
 from quorank.service.dashboard.status import Event, RoundFigures, Status, mean_seconds
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
 PACKAGE = "quorank.service.dashboard"
 TEMPLATES = Path(__file__).with_name("templates")
-SECTIONS = ("problems", "summary", "figures", "charts", "weights", "members", "events", "side", "foot")
-"""Sections of the page that are replaced one by one: ids of their elements."""
-
+_SECTION = re.compile(r"<!--(\w+)-->(.*?)<!--/\1-->", re.DOTALL)
 LIVE_SECONDS = 1.0  # minimum seconds between two reads of the status, for all viewers together
 STREAM_SECONDS = 300.0  # maximum seconds of an event stream, after which the browser opens another one
 MOST_STREAMS = 32
@@ -194,12 +191,8 @@ def draw_sections(status: Status) -> dict[str, str]:
     The template marks sections with comments, which escaped text cannot contain.
     """
     page = draw_page(status)
-    found = {name: _between(page, f"<!--{name}-->", f"<!--/{name}-->") for name in SECTIONS}
-    return {"title": _between(page, "<title>", "</title>")} | found
-
-
-def _between(page: str, begin: str, end: str) -> str:
-    return page.partition(begin)[2].partition(end)[0].strip()
+    title = page.partition("<title>")[2].partition("</title>")[0]
+    return {"title": title} | {name: content.strip() for name, content in _SECTION.findall(page)}
 
 
 def _context(status: Status) -> dict[str, Any]:
@@ -231,14 +224,13 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
     "simulation": {"member": "client", "members": "clients", "round": "round", "rounds": "rounds"},
 }
 
-PHASES: Mapping[str, str] = {
+PHASES: Mapping[str, str] = {  # of a group's session, in order
     "agreement": "every party sends its keys and contribution",
     "statistics": "masked tables of all parties are summed",
     "training": "the ranker is trained in turns",
     "end": "every party receives and stores the ranker",
     "done": "every party has the ranker",
 }
-"""Phases of a group's session in order, with their sentences."""
 
 
 def _moment(seconds: float) -> datetime:
@@ -302,8 +294,8 @@ def charts(status: Status) -> list[tuple[str, Markup, str]]:
     return found
 
 
+# captions of a quality curve without a band
 _UNDER = {"simulation": "of the test queries", "tuning": "mean over the updates that made the version"}
-"""Caption of a quality curve without a band."""
 
 
 # ---------------------------------------------------------------- sentences of events

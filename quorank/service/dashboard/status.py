@@ -210,13 +210,13 @@ class Status:
         return json.dumps(self.table(), allow_nan=False)
 
     @classmethod
-    def read(cls, content: bytes | str, where: str = "status") -> Status:
+    def read(cls, content: bytes | str) -> Status:
         """Read a document of `text`.
 
         Raises:
             BadInput: `status.malformed` for anything else.
         """
-        code = "status.malformed"
+        code, where = "status.malformed", "status"
         require(len(content) <= _LARGEST, code, "is too long for a status", where)
         table = parse_json(content, dict[str, Any], where, code=code)
         head = {"format": FORMAT, "version": VERSION}

@@ -122,16 +122,10 @@ def coordinator_of(home: Home, holder: Holder) -> Coordinator:
     )  # fmt: skip
 
 
-@dataclass(eq=False)
 class Service(Held[Home]):
     """Folder's coordinator, held by this process."""
 
     status_seconds = 2.0
-
-    coordinator: Coordinator = field(init=False)
-    holder: Holder = field(init=False)
-    privacy: DeployedPrivacy = field(init=False)
-    desk: LeavingDesk | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,6 +136,7 @@ class Service(Held[Home]):
         self.coordinator = coordinator = coordinator_of(self.home, self.holder)
         settings, experiment = self.home.settings, self.home.experiment
         self.refused = dict(coordinator.refused)  # reported by an earlier holder
+        self.desk: LeavingDesk | None = None
         if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(
                 coordinator, start_of(experiment, settings.n_features), total_epsilon=settings.total_epsilon or None,

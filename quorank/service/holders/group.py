@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from quorank.service.enrolment import enlist
 from quorank.service.holders.holder_process import Held, main
 from quorank.service.home import RANKER, TERMS, Home, Settings
 from quorank.service.store.sql_store import Member, SqlStore
-from quorank.silos.session.coordinator import PHASES, SiloPost, SiloServer
+from quorank.silos.session.coordinator import PHASES, SiloPost
 from quorank.silos.session.streams import SiloStreams
 from quorank.silos.session.terms import PublicKey, SiloTerms
 from quorank.text import FEATURE_NAMES
@@ -92,20 +92,14 @@ class SessionStreams(SiloStreams):
         self.rows, self.transaction = store.database.execute, store.holding  # type: ignore[assignment,method-assign]
 
 
-@dataclass(eq=False)
 class SiloService(Held[SiloHome]):
     """Session of one folder, held by this process."""
-
-    fast, slow, growth = 0.02, 0.2, 1.1
-
-    post: SiloPost = field(init=False)
-    server: SiloServer = field(init=False)
-    _timed: bool = field(default=False, init=False)  # the first turns of a process are not timed
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.post = SiloPost(self.store, SessionStreams(self.store), self.home.group, self.home.settings.pause)
         self.server = self.post.server
+        self._timed = False  # the first turns of a process are not timed
         self._phase, self._turns = self.server.phase, self.server.turns[0]
 
     @property

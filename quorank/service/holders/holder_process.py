@@ -24,10 +24,11 @@ from quorank.kernels.process import interruptible
 from quorank.protocol.messages import Kind, leaving_receipt
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.dashboard.status import RoundFigures, State, Status, Versions, seconds_left, with_round
-from quorank.service.holders.rounds import FAST, SLOW, signed_task
+from quorank.service.holders.rounds import signed_task
 from quorank.service.home import STATUS, Home
 from quorank.service.store.sql_store import HolderLost, SqlStore
 
+FAST, SLOW = 0.02, 0.2  # minimum and maximum seconds between two looks at the store
 HOLD_SECONDS = 1.0  # seconds between two tries to take the lock
 AGAIN_SECONDS = 2.0  # seconds between retries while the store cannot be written
 STAY_SECONDS = 0.2  # seconds between two looks after the end
@@ -40,9 +41,6 @@ Made = TypeVar("Made")
 class Held(ABC, Generic[HomeKind]):
     """Work of one folder, for the holder of this epoch."""
 
-    fast: ClassVar[float] = FAST  # minimum seconds between two looks at the store
-    slow: ClassVar[float] = SLOW  # maximum seconds between two looks
-    growth: ClassVar[float] = 1.5
     status_seconds: ClassVar[float] = 1.0  # seconds between two status documents
 
     home: HomeKind
@@ -100,10 +98,10 @@ class Held(ABC, Generic[HomeKind]):
         """Work to the end, and stay if requested; returns whether all is done. HolderLost where another took over."""
         self.tell("holder_taken", epoch=self.store.epoch, round=self.place[0])
         self.again(self.begin)
-        pause = self.fast
+        pause = FAST
         while not self.done and not self.stop():
             busy = self.again(self.look)
-            pause = self.fast if busy else min(self.slow, self.growth * pause)
+            pause = FAST if busy else min(SLOW, 1.1 * pause)
             if not busy:
                 self.sleep(pause)
         done, planned = self.place

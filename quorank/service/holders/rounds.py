@@ -134,7 +134,6 @@ class Holder:
     _looked: float = field(default=float("-inf"), init=False)
     _held: float = field(default=float("-inf"), init=False)
     _admitted: frozenset[int] = field(default_factory=frozenset, init=False)
-    _pause: float = field(default=FAST, init=False)
 
     # ------------------------------------------------------------ publications
 
@@ -203,6 +202,7 @@ class Holder:
         self._excuse(coordinator)
 
     def _plain_round(self, coordinator: Coordinator) -> Report:
+        pause = FAST
         while True:
             count = self._take_replies(coordinator)
             self._excuse(coordinator)
@@ -214,9 +214,9 @@ class Holder:
                 except RepliesCame:
                     continue
             self._look(coordinator)
-            self._pause = FAST if count else min(SLOW, self._pause * 1.5)
+            pause = FAST if count else min(SLOW, pause * 1.5)
             if count < BATCH:
-                self.sleep(self._pause)
+                self.sleep(pause)
 
     def _look(self, coordinator: Coordinator) -> None:
         """Do the work between two looks at the replies."""

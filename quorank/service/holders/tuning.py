@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,24 +57,19 @@ def settings_of(run: str, tuning: FieldTuning, **options: Any) -> Settings:
     return Settings(run, len(tuning.heuristic.weights), kind="tuning", **options)
 
 
-@dataclass(eq=False)
 class TuningService(Held[TuningHome]):
     """Tuning of a folder, held by this process."""
-
-    version: OpenVersion = field(init=False)
-    _model: Model | None = field(default=None, init=False)  # the published version
-    _last_reply: int = field(default=0, init=False)  # id of the last reply read
-    _reply_count: int = field(default=0, init=False)  # replies to the open version
-    _replies_needed: int = field(default=0, init=False)  # replies that the open version accepts
-    _received_bytes: int = field(default=0, init=False)
-    _accepted: int = field(default=0, init=False)  # updates of published versions
-    _arms: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.tuning, self.run, content = self.home.tuning, self.home.settings.run, self.store.document(CHECKPOINT)
+        self._model: Model | None = None  # the published version
         if content is not None:
             self._model = model_of(parse_json(content, Any, CHECKPOINT), CHECKPOINT, self.tuning.heuristic)
+        self._last_reply = 0  # id of the last reply read
+        self._reply_count = self._replies_needed = 0  # replies to the open version, and those that it accepts
+        self._received_bytes = self._accepted = 0  # bytes of replies, and updates of published versions
+        self._arms: dict[str, int] = {}
         self.version = OpenVersion(self.tuning, self.run, self._key, self._model)
         self._leavers = {member for member, _, _ in self.store.leavers()}
 

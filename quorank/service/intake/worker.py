@@ -26,7 +26,7 @@ DRAIN_SECONDS = 3.0  # seconds for open connections to finish when a worker ends
 START_SECONDS = 0.05  # seconds from the start of the server to its first answer
 
 
-async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
+async def serve(home: Home, descriptor: int, ready: int) -> None:
     """Serve until SIGTERM and finish open requests; `ready` is a pipe that reports the start."""
     from granian.log import LogLevels
 
@@ -54,9 +54,8 @@ async def serve(home: Home, descriptor: int, ready: int | None = None) -> None:
         draining.append(loop.create_task(drain()))
 
     def report_ready() -> None:
-        if ready is not None:
-            os.write(ready, b"1")
-            os.close(ready)
+        os.write(ready, b"1")
+        os.close(ready)
 
     if not home.settings.behind_proxy:
         guard.start()

@@ -29,7 +29,6 @@ from quorank.service.store.sql_store import SqlStore, open_store
 
 VERSION = 1
 _HEAD = re.compile(rb"quorank backup ([0-9]{1,6})\n([0-9a-f]{64})\n")
-_HEAD_LENGTH = len(f"quorank backup {VERSION}\n") + 65
 _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.log(\.[0-9]+)?|\..*\.tmp")
 _JUMP = 1 << 32  # added to numbers of a restored service, above all numbers given since the backup
 _PAGE = 200  # rows copied at once
@@ -172,12 +171,11 @@ def _opened(source: Path, folder: Path) -> Iterator[SqlStore]:
 
 
 def _unseal(file: IO[bytes], source: Path, target: Path) -> None:
-    found = _HEAD.match(file.read(_HEAD_LENGTH + 5))
+    found = _HEAD.fullmatch(file.readline(32) + file.readline(65))
     if found is None:
         raise BadInput("file.other-kind", "this is not a backup of a service", f"{source}")
     sentence = f"the backup is of version {int(found[1])}, and this Quorank reads {VERSION}"
     require(int(found[1]) == VERSION, "file.newer", sentence, f"{source}")
-    file.seek(found.end())
     digest = hashlib.sha256()
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
         while block := file.read(1 << 20):

@@ -271,10 +271,9 @@ class SqlStore:
             self.database.execute("UPDATE members SET revoked = ? WHERE name = ?", self.now(), name)
             return self._known("name", name)
 
-    def members(self, after: int = -1, most: int = 1000) -> list[Member]:
-        """Return a page of members with numbers above `after`."""
-        query = f"{_MEMBER} WHERE number > ? ORDER BY number LIMIT ?"
-        return [Member(*row) for row in self.database.execute(query, after, most)]
+    def members(self, most: int = 1000) -> list[Member]:
+        """Return the first members by number."""
+        return [Member(*row) for row in self.database.execute(f"{_MEMBER} ORDER BY number LIMIT ?", most)]
 
     def admitted(self) -> list[int]:
         """Return the numbers of the members that may take part."""
