@@ -27,7 +27,7 @@ from quorank.learning.client_loop import Simulation, World, draw_query
 from quorank.learning.pdgd import ListLearner
 from quorank.privacy import Setting
 from quorank.privacy.composition import Composed, Loss, compose, total_loss
-from quorank.privacy.ledger import assumes_secret_cohorts, combined_privacy, ledger
+from quorank.privacy.ledger import combined_privacy, ledger
 from quorank.privacy.mechanisms.mechanism import incomplete_noise
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.protocol.terms import PARTS, Terms
@@ -163,7 +163,7 @@ class DeployedPrivacy:
     @cached_property
     def withheld(self) -> bool:
         """True if ε assumes that the members of a cohort are secret."""
-        return assumes_secret_cohorts(self.experiment.federation.privacy, self.setting)
+        return self.experiment.federation.assumes_secret_cohorts
 
     @property
     def shown_cohort(self) -> int | None:
@@ -275,8 +275,7 @@ class SimulatedUser:
         clients = experiment.federation.clients
         sentence = f"the experiment has clients 0 to {clients - 1}"
         require(0 <= client < clients, "value.out-of-range", sentence, f"--client {client}")
-        collection = collection_of(experiment.data)
-        experiment = started_experiment(experiment, collection.train.n_features, collection)
+        experiment, _ = fitted_to_data(experiment)
         return cls(Workload(experiment, experiment_collection(experiment)).simulation, client)
 
     @cached_property

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,6 @@ from quorank.learning.trees.growth import (
     UNIT,
     DrawnSplits,
     GrownTree,
-    LevelTask,
     TreeGrower,
     TreePlan,
     add_drawn_values,
@@ -58,12 +57,14 @@ class TrainingLists(NamedTuple):
     owners: Integers  # (lists,) the client of each list
     best: Doubles | None = None  # (lists,) divisor of ΔDCG; by default the best list's DCG
 
+    def rows_of(self, client: int) -> Integers:
+        """Return the rows of one client's lists."""
+        return np.flatnonzero(np.repeat(self.owners, np.diff(self.offsets)) == client)
+
     def of(self, client: int) -> TrainingLists:
         """Return one client's lists alone."""
-        own = np.flatnonzero(self.owners == client)
-        spans = [np.arange(self.offsets[q], self.offsets[q + 1]) for q in own]
-        rows = np.concatenate([*spans, np.zeros(0, dtype=np.int64)]).astype(np.int64)
-        offsets = np.concatenate([[0], np.cumsum([len(span) for span in spans])]).astype(np.int64)
+        own, rows = self.owners == client, self.rows_of(client)
+        offsets = np.append(0, np.cumsum(np.diff(self.offsets)[own]))
         best = None if self.best is None else self.best[own]
         return TrainingLists(self.features[rows], self.gains[rows], offsets, self.owners[own], best)
 
@@ -115,9 +116,7 @@ class Boosting:
         self.rows.scores[:] = scores
         if self.masked:
             for client, rows in self._each.items():
-                own = np.flatnonzero(self.lists.owners == client)
-                spans = [scores[self.lists.offsets[q] : self.lists.offsets[q + 1]] for q in own]
-                rows.scores[:] = np.concatenate([*spans, np.zeros(0)])
+                rows.scores[:] = scores[self.lists.rows_of(client)]
 
     def grow(self, round_: int) -> list[GrownTree]:
         """Grow the trees of a round from exact sums, and add them to the scores."""
@@ -129,19 +128,20 @@ class Boosting:
             rows.begin()
         grower = TreeGrower(self.plan.growth, self.bins)
         while not grower.finished:
-            grower.accept(self._summed(grower.task), self.pool, self.threads)
+            histograms = {client: rows.histograms(grower.task) for client, rows in parties.items()}
+            grower.accept(self._sum(histograms), self.pool, self.threads)
         tree = grower.tree()
         for rows in parties.values():
             rows.finish(grower.task, tree.leaf_nodes, tree.value)
         return tree
 
-    def _summed(self, task: LevelTask) -> Integers:
+    def _sum(self, sent: Mapping[int, Integers]) -> Integers:
+        """Return the sum of the clients' integers, by the messages of a secure sum if it is `masked`."""
         self.messages += 1
         if not self.masked:
-            return self.rows.histograms(task)
-        sent = {client: rows.histograms(task) for client, rows in self._each.items()}
+            return reduce(np.add, sent.values())
         shape = next(iter(sent.values())).shape
-        vectors = {client: histograms.ravel() for client, histograms in sent.items()}
+        vectors = {client: numbers.ravel() for client, numbers in sent.items()}
         return masked_sum(vectors, self.messages, self.masks).reshape(shape)
 
     # ------------------------------------------------------------ random splits
@@ -159,14 +159,7 @@ class Boosting:
 
     def _drawn(self, round_: int) -> list[GrownTree]:
         splits = self._splits(round_)
-        sums = self.leaf_sums(splits)
-        self.messages += 1
-        if self.masked:
-            total = masked_sum({c: sums[c].ravel() for c in range(self.clients)}, self.messages, self.masks)
-            exact = total.reshape(sums.shape[1:])
-        else:
-            exact = sums.sum(axis=0)
-        return self._added(splits, exact / UNIT)
+        return self._added(splits, self._sum(dict(enumerate(self.leaf_sums(splits)))) / UNIT)
 
     def _splits(self, round_: int) -> DrawnSplits:
         return draw_splits(self.seed, round_, self.plan.batch, self.plan.growth.depth, self.bins)

@@ -86,7 +86,7 @@ def _drowned(clients: int) -> BadInput:
 
 
 def noise_part(epsilon: float, delta: float) -> ClippedGaussian:
-    """The privacy of the sum."""
+    """Return the privacy part of the sum."""
     return ClippedGaussian(epsilon=epsilon, delta=delta, clip=1.0)
 
 

@@ -16,6 +16,7 @@ from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, uniform_pair
 from quorank.parts import Family
 from quorank.privacy.accounting import Turns
+from quorank.privacy.streams import client_draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,15 +318,7 @@ def smallest_places(values: Doubles, count: int) -> Integers:
 
 def _draws(clients: int, round_: int, seed: int) -> Doubles:
     """Return (clients,) the draw of each client in a round."""
-    draws = np.empty(clients)
-    _fill_draws(key_of(seed, Purpose.PARTICIPATION), round_, draws)
-    return draws
-
-
-@kernel
-def _fill_draws(key: Uint64s, round_: int, out: Doubles) -> None:
-    for client in range(len(out)):
-        out[client], _ = uniform_pair(key, 0, 0, client, round_)
+    return client_draws(key_of(seed, Purpose.PARTICIPATION), 0, round_, np.arange(clients))
 
 
 PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled, Poisson, Arrivals, base=Participation)

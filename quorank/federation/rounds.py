@@ -165,20 +165,18 @@ class Federation:
 
     def round(self, state: State, cohort_sum: CohortSum) -> tuple[State, Report]:
         """Combine a cohort's releases and step the server; return the next state and the round's report."""
-        stays = cohort_sum.stays or not self._enough(cohort_sum)
-        if stays:
-            update, history, rule = np.zeros_like(state.theta), state.history, state.rule
-        elif self.aggregation.needs_single_updates:
-            assert cohort_sum.updates is not None and cohort_sum.weights is not None
-            history = self.history_after(state, cohort_sum.updates)
-            update, rule = self._combined(state, cohort_sum.updates, cohort_sum.weights)
-        else:
-            update, history, rule = self.aggregation.combine(cohort_sum.total, cohort_sum.weight), None, {}
-        if stays:
-            theta, memory = state.theta, state.memory
-        else:
-            memory = self.server.with_noise(state.memory, self._noise_of_mean_update(cohort_sum))
-            theta, memory = self.server.advance(state.theta, update, memory)
+        theta, memory, history, rule = state.theta, state.memory, state.history, state.rule
+        update = np.zeros_like(theta)
+        if not cohort_sum.stays and self._enough(cohort_sum):
+            if self.aggregation.needs_single_updates:
+                assert cohort_sum.updates is not None and cohort_sum.weights is not None
+                history = self.history_after(state, cohort_sum.updates)
+                update, rule = self._combined(state, cohort_sum.updates, cohort_sum.weights)
+            else:
+                update, history, rule = self.aggregation.combine(cohort_sum.total, cohort_sum.weight), None, {}
+            is_mean = self.aggregation.divides_sums and cohort_sum.weight > 0.0  # else the noise is unknown
+            memory = self.server.with_noise(memory, cohort_sum.noise / cohort_sum.weight if is_mean else 0.0)
+            theta, memory = self.server.advance(theta, update, memory)
         shown = max(cohort_sum.interactions, 1)
         online = cohort_sum.ndcg / shown, cohort_sum.reciprocal / shown, cohort_sum.clicks / shown
         released = cohort_sum.clients, cohort_sum.sensitivity, cohort_sum.noise
@@ -190,12 +188,6 @@ class Federation:
             turns = turns.after(cohort_sum.members, state.round)
         own = cohort_sum.private, cohort_sum.personal, history, rule, turns, cohort_sum.carried
         return State(state.round + 1, theta, memory, *own), report
-
-    def _noise_of_mean_update(self, cohort_sum: CohortSum) -> float:
-        """Standard deviation of the noise on each number of the mean update; 0 for a rule that computes no mean."""
-        if cohort_sum.weight <= 0.0 or not self.aggregation.divides_sums:
-            return 0.0
-        return cohort_sum.noise / cohort_sum.weight
 
     def _enough(self, cohort_sum: CohortSum) -> bool:
         """Return whether the rule is defined for the remaining groups of the cohort."""

@@ -114,9 +114,11 @@ def compose(loss: Loss, delta: float) -> Composed:
 @lru_cache(maxsize=512)
 def _noisy_sums(loss: Loss, delta: float) -> tuple[float, str]:
     """Return the smallest ε of the noisy sums of a loss over all methods, and the method."""
+    from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
+
     everyone = math.fsum([loss.gaussian, *(_as_everyone(cohorts) for cohorts in loss.drawn)])
     if not loss.renyi:
-        ways = [(_one_release(everyone, delta), "as one Gaussian release")]
+        ways = [(float(get_epsilon_gaussian(everyone**-0.5, delta)), "as one Gaussian release")]
         if loss.drawn:
             ways.append((_distributions(loss, delta), "privacy loss distributions, dp-accounting"))
         return min(ways)
@@ -131,12 +133,6 @@ def _as_everyone(cohorts: DrawnCohorts) -> float:
     """Return Σ z⁻² for full participation; in cohorts of fixed size replacing a client moves the sum by two clips."""
     clips = 2.0 if cohorts.setting.participation == "sampled" else 1.0
     return cohorts.rounds * (clips / cohorts.noise_multiplier) ** 2
-
-
-def _one_release(squares: float, delta: float) -> float:
-    from dp_accounting import gaussian_mechanism
-
-    return float(gaussian_mechanism.get_epsilon_gaussian(squares**-0.5, delta))
 
 
 def _distributions(loss: Loss, delta: float) -> float:

@@ -142,7 +142,7 @@ def ledger(
     done = len(participants)
     plan = setting.table() | {"rounds": done, "planned_rounds": setting.rounds}
     if withhold is None:
-        withhold = setting.participation == "poisson" and assumes_secret_cohorts(_read_part(part), setting)
+        withhold = setting.participation == "poisson" and _read_part(part).assumes_secret_cohorts
     found = {
         "format": FORMAT,
         "mechanism": dict(part),
@@ -152,11 +152,6 @@ def ledger(
         "spent": [{"round": t, "epsilon": e} for t, e in mechanism.spent() if t <= done] if curve else [],
     }
     return found | ({"withheld": WITHHELD} if withhold else {})
-
-
-def assumes_secret_cohorts(privacy: Privacy, setting: Setting) -> bool:
-    """Return whether ε relies on nobody knowing who was in a round."""
-    return privacy.assumes_secret_cohorts and setting.draws_cohorts
 
 
 def release_entries(

@@ -18,7 +18,7 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels import draws
-from quorank.kernels.arrays import Uint32s, Uint64s
+from quorank.kernels.arrays import Doubles, Integers, Uint32s, Uint64s
 from quorank.kernels.compiled import Intrinsic, kernel
 from quorank.kernels.draws import Purpose
 
@@ -62,7 +62,7 @@ def quarter_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @kernel
-def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: Uint32s) -> Any:
+def chacha20(key: Uint32s, n0: Any, n1: Any, n2: Any, n3: Any) -> Any:
     """Compute the first four words of ChaCha20's block for a counter n0 and a nonce (n1, n2, n3) (RFC 8439, §2.3)."""
     a0, a1, a2, a3 = _C0, _C1, _C2, _C3
     b0, b1, b2, b3 = np.uint64(key[0]), np.uint64(key[1]), np.uint64(key[2]), np.uint64(key[3])
@@ -81,49 +81,38 @@ def chacha20(n0: Any, n1: Any, n2: Any, n3: Any, key: Uint32s) -> Any:
 
 
 @kernel
-def secret_pair(key: Uint32s, block: int, interaction: int, client: int, round_: int) -> tuple[float, float]:
-    """Draw two numbers in [0, 1) with 53 random bits from the cipher's words, made as `draws.uniform_pair` makes them."""
-    w0, w1, w2, w3 = chacha20(block, interaction, client, round_, key)
-    scale = 1.0 / 9007199254740992.0
-    first = (np.float64(w0 >> _5) * 67108864.0 + np.float64(w1 >> _6)) * scale
-    second = (np.float64(w2 >> _5) * 67108864.0 + np.float64(w3 >> _6)) * scale
-    return first, second
-
-
-@Intrinsic
-def uniform_pair(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
-    """Return draws 2·block and 2·block + 1 of an address, from the generator that the key is of."""
-    pair = secret_pair if key.dtype == np.uint32 else draws.uniform_pair
-    return pair(key, block, interaction, client, round_)
-
-
-@uniform_pair.overload
-def _choose_pair(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
-    """Select the generator at compile time; return the function itself, since a call in between costs time."""
-    chosen: Any = secret_pair if key.dtype.bitwidth == 32 else draws.uniform_pair
-    return chosen.py_func
-
-
-@kernel
-def secret_words(key: Uint32s, block: int, interaction: int, client: int, round_: int) -> Any:
-    """Return four random 32-bit words (held in uint64) of the cipher at an address."""
-    return chacha20(block, interaction, client, round_, key)
-
-
-@kernel
-def seeded_words(key: Uint64s, block: int, interaction: int, client: int, round_: int) -> Any:
-    """Return four random 32-bit words (held in uint64) of the simulations' generator at an address."""
+def _seeded_words(key: Uint64s, block: int, interaction: int, client: int, round_: int) -> Any:
     return draws.philox(block, interaction, client, round_, key[0], key[1])
 
 
 @Intrinsic
 def words(key: Any, block: int, interaction: int, client: int, round_: int) -> Any:
     """Return four random 32-bit words (held in uint64) of an address, from the generator that the key is of."""
-    drawn = secret_words if key.dtype == np.uint32 else seeded_words
-    return drawn(key, block, interaction, client, round_)
+    generator = chacha20 if key.dtype == np.uint32 else _seeded_words
+    return generator(key, block, interaction, client, round_)
 
 
 @words.overload
 def _choose_words(key: Any, block: Any, interaction: Any, client: Any, round_: Any) -> Any:
-    chosen: Any = secret_words if key.dtype.bitwidth == 32 else seeded_words
+    """Select the generator at compile time; return the function itself, since a call in between costs time."""
+    chosen: Any = chacha20 if key.dtype.bitwidth == 32 else _seeded_words
     return chosen.py_func
+
+
+@kernel
+def uniform_pair(key: Key, block: int, interaction: int, client: int, round_: int) -> tuple[float, float]:
+    """Return draws 2·block and 2·block + 1 of an address, made from `words` as `draws.uniform_pair` makes them."""
+    w0, w1, w2, w3 = words(key, block, interaction, client, round_)
+    scale = 1.0 / 9007199254740992.0
+    first = (np.float64(w0 >> _5) * 67108864.0 + np.float64(w1 >> _6)) * scale
+    second = (np.float64(w2 >> _5) * 67108864.0 + np.float64(w3 >> _6)) * scale
+    return first, second
+
+
+@kernel
+def client_draws(key: Key, interaction: int, round_: int, clients: Integers) -> Doubles:
+    """Draw one uniform number for each of these clients in a round, (clients,)."""
+    out = np.empty(len(clients))
+    for i in range(len(clients)):
+        out[i], _ = uniform_pair(key, 0, interaction, clients[i], round_)
+    return out

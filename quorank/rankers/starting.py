@@ -18,7 +18,6 @@ from quorank.data.ranking import RankingData
 from quorank.data.source import typed_name
 from quorank.errors import BadInput, brief, require, suggest
 from quorank.files.atomic import expand_home
-from quorank.kernels.arrays import Doubles
 from quorank.parts import Numbers
 from quorank.rankers import Linear, Ranker, scores
 from quorank.rankers.ranker import is_number
@@ -158,13 +157,8 @@ def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None, 
     step = max(1, sample.n_queries // SAMPLE)
     lists = [sample.rows_of(query) for query in range(0, sample.n_queries, step)]
     found = scores(ranker, ranker.initial(n_features, 0), sample)
-    spreads = _spreads([np.asarray(found[rows], dtype=np.float64) for rows in lists if rows.stop > rows.start])
+    spreads = np.array([np.ptp(found[rows].astype(np.float64)) for rows in lists if rows.stop > rows.start])
+    spreads = spreads[spreads > 0.0]
     sentence = "the start scores all documents of each list alike, so there is no spread to bring to a scale"
     require(len(spreads) > 0, "ranker.no-spread", sentence, "start")
     return float(f"{SPREAD * temperature / float(np.median(spreads)):.3g}")
-
-
-def _spreads(lists: Sequence[Doubles]) -> Doubles:
-    """Return highest minus lowest score of each list whose documents do not all score alike."""
-    spreads = np.array([np.ptp(of_list) for of_list in lists])
-    return spreads[spreads > 0.0]

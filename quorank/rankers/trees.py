@@ -91,8 +91,7 @@ class Trees(Ranker):
     def check_size(self, theta: Doubles, n_features: int) -> None:
         super().check_size(theta, n_features)
         split = self.leaves - 1
-        trees = np.asarray(theta, dtype=np.float64).reshape(self.trees, self.numbers)
-        feature, threshold, left, right = (trees[:, i * split : (i + 1) * split] for i in range(4))
+        feature, threshold, left, right, _ = self._columns(theta)
         own = np.arange(split)
         sound = _whole(feature, 0, n_features - 1) and bool((threshold == threshold.astype(np.float32)).all())
         for child in (left, right):
@@ -101,15 +100,14 @@ class Trees(Ranker):
 
     def arrays(self, theta: Doubles) -> TreeArrays:
         """Return the trees of θ, which `check_size` has accepted."""
-        trees, split = np.asarray(theta, dtype=np.float64).reshape(self.trees, self.numbers), self.leaves - 1
-        feature, threshold, left, right = (trees[:, i * split : (i + 1) * split] for i in range(4))
-        return TreeArrays(
-            feature.astype(np.int32),
-            threshold.astype(np.float32),
-            left.astype(np.int32),
-            right.astype(np.int32),
-            np.ascontiguousarray(trees[:, 4 * split :]),
-        )
+        feature, threshold, left, right, value = self._columns(theta)
+        tested = feature.astype(np.int32), threshold.astype(np.float32)
+        return TreeArrays(*tested, left.astype(np.int32), right.astype(np.int32), np.ascontiguousarray(value))
+
+    def _columns(self, theta: Doubles) -> list[Doubles]:
+        """Return the numbers of all trees in the columns of `TreeArrays`."""
+        trees = np.asarray(theta, dtype=np.float64).reshape(self.trees, self.numbers)
+        return np.split(trees, (self.leaves - 1) * np.arange(1, 5), axis=1)
 
     def score_features(self, theta: Doubles, features: Floats) -> Doubles:
         n_features = features.shape[1]

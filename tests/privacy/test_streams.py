@@ -20,7 +20,7 @@ from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of, philox
 from quorank.member.client_privacy import with_fresh_secret
 from quorank.privacy import ClippedGaussian, PublishedLaplace, SecureSum, Setting, Signs, streams
-from quorank.privacy.streams import chacha20, key_for, secret_pair, uniform_pair
+from quorank.privacy.streams import chacha20, key_for, uniform_pair
 
 WORD = st.integers(0, 2**32 - 1)
 SETTING = Setting(20, 20, 5, parameters=6)
@@ -47,8 +47,8 @@ def pair_of(words: tuple[int, ...]) -> tuple[float, float]:
 def test_the_cipher_is_the_library_s(key: bytes, address: tuple[int, int, int, int]) -> None:
     words = cipher_words(key, address)
     held = np.frombuffer(key, dtype="<u4").astype(np.uint32)
-    assert tuple(map(int, chacha20(*address, held))) == words
-    assert tuple(secret_pair(held, *address)) == pair_of(words)
+    assert tuple(map(int, chacha20(held, *address))) == words
+    assert tuple(uniform_pair(held, *address)) == pair_of(words)
 
 
 def test_the_kind_of_the_key_chooses_the_generator_in_and_out_of_kernels() -> None:

@@ -11,10 +11,11 @@ import pytest
 from privacy_losses import epsilon_of, gaussian_losses, played_ledger
 from refusals import refused
 
+from quorank.federation import Arrivals, Federation
 from quorank.privacy import ClippedGaussian, Setting, accounting
 from quorank.privacy.accounting import Turns
 from quorank.privacy.composition import compose, gaussian_loss
-from quorank.privacy.ledger import assumes_secret_cohorts, read_ledger, recount
+from quorank.privacy.ledger import read_ledger, recount
 
 ROUNDS, MOST, REST, SIZE = 40, 6, 3, 5
 FLEET = Setting(500, 50, ROUNDS, "arrivals", parameters=SIZE, most_rounds=MOST, rest=REST)
@@ -91,7 +92,8 @@ def test_a_ledger_holds_the_limits_that_it_counts_on_and_is_counted_again_from_t
     limits = content["setting"]["most_rounds"], content["setting"]["rest"]
     assert limits == (MOST, REST) and recount(content) == content["privacy"]["epsilon"]
     assert content["releases"][0]["participants"] == {"least": 12, "most": 50} and "withheld" not in content
-    assert not assumes_secret_cohorts(ClippedGaussian(3.0), FLEET), "who came is no secret"
+    fleet = Federation(FLEET.clients, participation=Arrivals(20, 5), privacy=ClippedGaussian(3.0))
+    assert not fleet.assumes_secret_cohorts, "who came is no secret"
     for change in ({"most_rounds": MOST + 1}, {"rest": REST + 4}):
         other = content | {"setting": content["setting"] | change}
         assert recount(other | {"mechanism": {"kind": "gaussian", "noise_multiplier": 2.0}}) != pytest.approx(

@@ -31,7 +31,6 @@ from quorank.federation.unlearning.rebuilding import (
     DOCUMENT,
     Rebuilding,
     RebuildingLedger,
-    RunPlan,
     rebuilding_of,
     rebuilding_setting,
 )
@@ -191,9 +190,7 @@ class Departures(ABC):
                 raise
             self._log("rebuilding_refused")
             return start, {}
-        plan = RunPlan(self._rounds, coordinator.rounds, done, rounds, self.reports)
-        loss = rebuilding.mechanism.loss(rounds)
-        fit = self.ledger.fit(number, loss, coordinator.mechanism, plan, self.total_epsilon)
+        fit = self.ledger.fit(number, rebuilding, coordinator, self._rounds, self.reports, self.total_epsilon)
         if not fit.fits:
             self._log("rebuilding_refused", epsilon=fit.reached, budget=fit.budget, delta=fit.delta)
             return start, {"refused": fit.reached}

@@ -29,7 +29,7 @@ from quorank.files.codec import Range
 from quorank.files.documents import parse_json
 from quorank.kernels.arrays import Doubles
 from quorank.parts import to_table
-from quorank.privacy import Mechanism, Privacy, Setting
+from quorank.privacy import Privacy, Setting
 from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.privacy.ledger import ledger
 from quorank.privacy.streams import Seed
@@ -134,16 +134,6 @@ class CountedRebuilding:
         return {"without": list(self.without), "finished": self.finished, **kept}
 
 
-class RunPlan(NamedTuple):
-    """Numbers of rounds of a run and a rebuilding, and the loss of the metrics that devices report."""
-
-    rounds: int  # planned
-    ends: int  # current end
-    done: int
-    rebuilding: int
-    reports: Loss
-
-
 class BudgetFit(NamedTuple):
     """Outcome of fitting a rebuilding into the run's budget of ε."""
 
@@ -175,21 +165,28 @@ class RebuildingLedger:
             self.entries = parse_json(self.content, list[CountedRebuilding], DOCUMENT, advice=advice)
 
     def fit(
-        self, number: int, loss: Loss | None, mechanism: Mechanism, plan: RunPlan, budget: float | None
+        self,
+        number: int,
+        rebuilding: Rebuilding,
+        coordinator: Coordinator,
+        planned_rounds: int,
+        reports: Loss,
+        budget: float | None,
     ) -> BudgetFit:
-        """Fit a rebuilding with this loss into the budget by shortening the run, whose mechanism is given.
+        """Fit a rebuilding into the budget by shortening the coordinator's run, of which `planned_rounds` were planned.
 
-        `budget` is the ε of everything together; by default the planned ε of run and reports.
+        `budget` is the ε of run, reports and rebuildings together; by default the planned ε of run and reports.
         """
-        planned = mechanism.loss(plan.rounds)
+        mechanism, rounds = coordinator.mechanism, rebuilding.rounds
+        planned, loss = mechanism.loss(planned_rounds), rebuilding.mechanism.loss(rounds)
         if planned is None or loss is None:
             return BudgetFit(True)
         delta = float((mechanism.statement(1) or {})["delta"])
-        budget = budget or compose(planned + plan.reports, delta).epsilon
-        others = [plan.reports, *self.losses(but=number), loss]
-        reached, rounds = math.inf, plan.rebuilding
+        budget = budget or compose(planned + reports, delta).epsilon
+        others, reached = [reports, *self.losses(but=number), loss], math.inf
+        left = coordinator.rounds - coordinator.state.round
         for shorter in (0, rounds, rounds + 1, math.ceil(1.2 * rounds) + 1, 2 * rounds):
-            run = mechanism.loss(plan.ends - shorter) if shorter <= plan.ends - plan.done else None
+            run = mechanism.loss(coordinator.rounds - shorter) if shorter <= left else None
             if run is None:
                 continue
             found = compose(total_loss([run, *others]), delta).epsilon

@@ -2,16 +2,15 @@
 
 The paper is "Privacy Auditing with One (1) Training Run".
 
-m fair coins decide which canaries take part in a run. From the releases an auditor guesses r of the coins
-and is right v times. Had the run been (ε, δ)-differentially private, then
+m fair coins decide which canaries take part in a run. From the releases an auditor guesses r of the coins, v of them
+rightly. If the run is (ε, δ)-differentially private, then
 
     P[v or more are right] ≤ β + 2mδ·α,    β = P[W ≥ v],    α = max over i = 1 … m of P[v > W ≥ v − i] / i,
 
-for W ~ Binomial(r, e^ε/(1 + e^ε)): each guess is at best as good as ε-randomised response, except for failures whose
-number is at most 2mδ in expectation, and i failures at once help an auditor who was short of v by no more than i. All
-canaries count in the δ term, also those about which nothing was guessed, because the auditor chooses whom to leave out
-after seeing the release. An ε whose probability is below 1 − confidence is refuted: the largest such ε is a lower
-bound. It says what an auditor could show, never that a run is private.
+for W ~ Binomial(r, e^ε/(1 + e^ε)): a guess is at best as good as ε-randomised response, except for failures, at most 2mδ
+in expectation; i failures help an auditor who lacks at most i right guesses. All canaries count in the δ term, since the
+auditor chooses which coins to guess after seeing the releases. An ε whose probability is below 1 − confidence is refuted,
+and the largest such ε is a lower bound. It never shows that a run is private.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ def failure_gain(guesses: int, correct: int, accuracy: float) -> float:
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float, enough: float = 1.0) -> float:
     """Compute β + 2mδ·α, at most 1: the probability of this many right guesses if the run is (ε, δ)-differentially private.
 
-    It falls with `correct` and grows with `guesses` and ε as long as 2mδ ≤ 1; it grows with δ always. Where β alone is
-    `enough`, it is β.
+    Decreases with `correct` and increases with `guesses` and ε as long as 2mδ ≤ 1; increases with δ. Returns β where that
+    is at least `enough`.
     """
     accuracy = guess_accuracy(epsilon)
     beta = at_least(correct, guesses, accuracy)
@@ -60,10 +59,9 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 
 
 def epsilon_lower_bound(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
-    """Return an ε that these guesses refute at this confidence, the largest to within 1e-9; 0 where nothing can be said.
+    """Return the largest ε, to within 1e-9, that these guesses refute at this confidence; 0 if they refute none.
 
-    A run that is (ε*, δ)-differentially private gets a bound above ε* with probability at most 1 − confidence: it
-    would be refuted at some ε ≥ ε*, with which it is differentially private as well.
+    The bound of an (ε*, δ)-differentially private run exceeds ε* with probability at most 1 − confidence.
     """
     require_range("confidence", confidence, above=0.0, below=1.0)
     unlikely = 1.0 - confidence

@@ -1,18 +1,18 @@
 """Canary clients, which make one run auditable (Steinke, Nasr, Jagielski 2023; Andrew et al. 2024 for federations).
 
-A canary is a client that sends, in each round in which it takes part, a vector as long as clipping allows, in a secret
-direction. One fair coin per canary, thrown before the run, decides whether it is present. Afterwards the
-auditor looks for each canary in the released sums and guesses the coins; `bound` turns right guesses into an ε.
+A canary is a client that sends, in each of its rounds, an update of the largest permitted norm in a secret direction. One
+fair coin per canary, drawn before the run, decides whether it takes part. Afterwards the auditor estimates the coins from
+the released sums; `bound` turns the number of right guesses into an ε.
 
-With d parameters no more than d directions are orthogonal, and an audit wants hundreds of canaries. So a canary's
-direction changes from round to round: entry j of its update in round t is ±clip/√d with a sign that is addressed by
-(canary, t, j). Over T rounds that is a code of length d·T, where two canaries overlap by about 1/√(d·T). Honest sums
-change slowly, because θ does: the slowest waves over the rounds are removed from the sums and from the codes alike. What
-honest clients leave behind, and the noise, are whitened by their own covariance; then the coins are estimated by ridge
-regression, the best linear estimate for coins of variance 1/4, which also takes apart canaries that overlap.
+No more than d directions of d parameters are orthogonal, and an audit needs hundreds of canaries. So the direction of a
+canary changes every round: entry j of its update in round t is ±clip/√d with a sign addressed by (canary, t, j). Over T
+rounds that is a code of length d·T, and two codes overlap by about 1/√(d·T). Honest sums change slowly with θ, so the
+slowest waves over the rounds are removed from sums and codes. The rest of the honest updates and the noise are whitened by
+their covariance, and the coins are estimated by ridge regression, the best linear estimate for coins of variance 1/4, which
+also separates overlapping canaries.
 
-How well this works decides only how much an audit finds. Its conclusion holds for any score, as long as the coins are
-used for nothing but the run and the count of right guesses.
+The quality of the estimate decides only how much an audit finds. Its conclusion holds for any score, as long as the coins
+are used for nothing but the run and the count of right guesses.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ import numpy.typing as npt
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Uint64s
 from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import philox, uniform_pair
+from quorank.kernels.draws import philox
 from quorank.privacy.audit.bound import epsilon_lower_bound
+from quorank.privacy.streams import client_draws
 
 COIN, CODE, PRESENCE = 0, 1, 2
 """The third word of the address, `interaction`, of a canary's coin, of its signs and of its coin in a round."""
@@ -44,7 +45,7 @@ SHARES = (1.0, 0.2)  # shares of the canaries that are guessed, fixed in advance
 class Canaries:
     """m canaries of a run of T rounds with d parameters; `key` = key_of(seed, Purpose.CANARY) is their secret.
 
-    An included canary is expected in every round; where it is absent at random, its score shrinks with its presence.
+    An included canary is expected in every round; its score shrinks with random absences.
     """
 
     count: int  # m
@@ -58,7 +59,7 @@ class Canaries:
 
     @cached_property
     def included(self) -> Booleans:
-        """(m,) the coins."""
+        """Coins of the canaries, (m,)."""
         return self._draws(COIN, 0) < 0.5
 
     def updates(self, round_: int) -> Doubles:
@@ -86,33 +87,31 @@ class Canaries:
         return estimates
 
     def _draws(self, kind: int, round_: int) -> Doubles:
-        """(m,) one uniform draw of each canary."""
-        draws = np.empty(self.count)
-        _fill_draws(self.key, kind, round_, draws)
-        return draws
+        """Return one uniform draw of each canary, (m,)."""
+        return client_draws(self.key, kind, round_, np.arange(self.count))
 
     def _codes(self, start: int, stop: int) -> Doubles:
-        """(canaries, rounds, d) the updates of a span of rounds."""
+        """Return the updates of a span of rounds, (canaries, rounds, d)."""
         out = np.empty((self.count, stop - start, self.parameters))
         _fill_codes(self.key, start, self.clip / math.sqrt(self.parameters), out)
         return out
 
     def _spans(self) -> Iterator[tuple[slice, Doubles]]:
-        """All rounds and their codes, as many rounds at a time as `SPAN_BYTES` hold."""
+        """Yield spans of rounds with their codes, of at most `SPAN_BYTES`."""
         step = max(1, SPAN_BYTES // (8 * self.count * self.parameters))
         for start in range(0, self.rounds, step):
             stop = min(start + step, self.rounds)
             yield slice(start, stop), self._codes(start, stop)
 
     def _without(self, sums: Doubles, guessed: Doubles, waves: Doubles) -> Doubles:
-        """The sums less what the guessed canaries contribute, then less the slow waves."""
+        """Subtract the guessed canaries from the sums, then the slow waves."""
         rest = sums.copy()
         for span, codes in self._spans():
             rest[span] -= np.tensordot(guessed, codes, 1)
         return np.asarray(rest - waves @ (waves.T @ rest), dtype=np.float64)
 
     def _ridge(self, rest: Doubles, waves: Doubles, covariance: Doubles, guessed: Doubles) -> Doubles:
-        """argmin over steps s of |rest − Σ s_i code_i|² in the metric of covariance⁻¹, plus 4|guessed + s − ½|²."""
+        """Return argmin_s |rest − Σ s_i code_i|² in the metric of covariance⁻¹, plus 4|guessed + s − ½|²."""
         whiten = np.linalg.inv(np.linalg.cholesky(covariance)).T
         white, m = rest @ whiten, self.count
         gram, matched = 4.0 * np.eye(m), 4.0 * (0.5 - guessed)
@@ -134,10 +133,10 @@ def slow_waves(rounds: int) -> Doubles:
 
 
 def _noise_covariance(rest: Doubles, waves: int, clip: float) -> Doubles:
-    """(d, d) covariance of a round's sum around its slow part, drawn to a multiple of I where rounds are few.
+    """Return the covariance (d, d) of a round's sum around its slow part, shrunk towards a multiple of I for few rounds.
 
-    That multiple is the median eigenvalue: a few directions in which honest clients are loud leave the others quiet.
-    The floor, a millionth of what one canary weighs, keeps it invertible when there is no noise at all.
+    The multiple is the median eigenvalue, robust against a few directions of large variance. The floor, a millionth of a
+    canary's variance, keeps the matrix invertible without noise.
     """
     free, d = rest.shape[0] - waves, rest.shape[1]
     measured = rest.T @ rest / free
@@ -149,10 +148,10 @@ def _noise_covariance(rest: Doubles, waves: int, clip: float) -> Doubles:
 
 
 def guess_coins(scores: npt.ArrayLike, guesses: int) -> Int8s:
-    """Guess (m,) +1 "in" for high scores, −1 "out" for low ones, 0 for those left open: the nearest to the middle.
+    """Guess the coins (m,): +1 "in" for high scores, −1 "out" for low ones, 0 for the scores nearest to the middle.
 
-    The middle lies halfway between the medians of the upper and the lower half, so that a clear separation is read
-    without error although fair coins do not fall on each side equally often.
+    The middle lies halfway between the medians of the upper and the lower half, so that separated scores are classified
+    without error although the coins are not balanced exactly.
     """
     values = np.asarray(scores, dtype=np.float64)
     m = len(values)
@@ -196,14 +195,8 @@ def audit_coins(scores: npt.ArrayLike, included: npt.ArrayLike, delta: float, co
 
 
 @kernel
-def _fill_draws(key: Uint64s, kind: int, round_: int, out: Doubles) -> None:
-    for canary in range(len(out)):
-        out[canary], _ = uniform_pair(key, 0, kind, canary, round_)
-
-
-@kernel
 def _fill_codes(key: Uint64s, start: int, size: float, out: Doubles) -> None:
-    """±size by the bits of as many 128-bit blocks as an update needs."""
+    """Fill `out` with ±size by the bits of 128-bit blocks."""
     canaries, rounds, d = out.shape
     for i in range(canaries):
         for t in range(rounds):

@@ -1,18 +1,18 @@
 """Reconstruction attack: a client's clicks guessed from what it released.
 
 The threat is that of RAIFLE (Pham, Kulkarni, Houmansadr 2025, "RAIFLE: Reconstruction Attacks on Interaction-based
-Federated Learning with Adversarial Data Manipulation"), in its strongest form: the server knows θ, η, the candidate
-lists and the order in which a client saw them, and wants to know what was clicked. It may also choose the features
-(`manipulated_features`). RAIFLE searches for clicks by gradient descent; with a linear ranker the update of PDGD is
+Federated Learning with Adversarial Data Manipulation"), in its strongest form: the server knows θ, η, the candidate lists
+and their order as shown to a client, and guesses the clicks. It may also choose the features (`manipulated_features`).
+RAIFLE searches for clicks by gradient descent; with a linear ranker the update of PDGD is
 
     Σ_b η Σ_p c_p(clicks of interaction b)·x_p    (FPDGD eq. 5),
 
-so this attack enumerates instead: for each interaction all 2^k click patterns and their exact updates. Several
-interactions are taken apart as a multi-user receiver does it: the others count as Gaussian, with the mean and covariance
-that their patterns have given what is known so far, and each is decoded in turn, over several sweeps. The θ that a client
-moves between its interactions is followed along the best guesses.
+so this attack enumerates all 2^k click patterns of each interaction with their exact updates. Several interactions are
+separated as by a multi-user receiver: each is decoded in turn, over several sweeps, with the others as Gaussian noise of
+the mean and covariance of their patterns given the guesses so far. Between the interactions of a client θ follows the best
+guesses.
 
-A list without or with all clicks leaves no update: the two cannot be distinguished, and the attack returns the prior.
+A list with no clicks has no update, nor has one with clicks on all documents: the attack returns the prior for both.
 `accuracy` counts such lists like others.
 """
 
@@ -92,9 +92,9 @@ def guess_clicks(
     """Compute P(click) of every shown document of every interaction, as the server sees it.
 
     `lists[b]` holds the features (documents, d) and `shown[b]` the row numbers of interaction b, in the order of the
-    client's round. `how` says what the client did to its update: nothing, clipping to norm `clip`, or keeping the signs
-    (each turned over with probability `flip`). `noise_std` is the noise on each coordinate of the release, and `others`
-    describes the other clients where the release is a sum over a cohort. `prior` is how often documents are clicked.
+    client's round. `how` is the client's processing of its update: none, clipping to norm `clip`, or signs, each flipped
+    with probability `flip`. `noise_std` is the standard deviation of the noise on each number of the release, `others` the
+    other clients' part of a sum, and `prior` the click rate.
     """
     start, seen = np.asarray(theta, dtype=np.float64), np.asarray(release, dtype=np.float64)
     d, n = len(start), len(lists)
@@ -128,17 +128,17 @@ def guess_clicks(
 
 
 def _moments(weights: Doubles, amounts: Doubles, documents: Doubles) -> Nuisance:
-    """The mean and covariance of an interaction's update when its patterns have these probabilities."""
+    """Return mean and covariance of an interaction's update, given the probabilities of its patterns."""
     mean = weights @ amounts
     apart = amounts - mean
     return Nuisance(mean @ documents, documents.T @ ((apart.T * weights) @ apart) @ documents)
 
 
 def _fit_numbers(seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, noise: Doubles, clip: float) -> Doubles:
-    """log N(seen; clipped(Σ_p amounts·x_p + rest), noise) of each pattern, up to a constant.
+    """Return log N(seen; clipped(Σ_p amounts·x_p + rest), noise) of each pattern, up to a constant.
 
-    Clipping scales by the norm of the whole update, which is uncertain as long as the other interactions are: its
-    expected square decides the scale, and its relative variance counts as noise along the update.
+    Clipping scales by the norm of the whole update, which depends on the other interactions: its expected square decides
+    the scale, and its relative variance counts as noise along the update.
     """
     mean, covariance = rest
     square = _products(amounts, x, mean, np.eye(len(seen))) + np.trace(covariance)
@@ -152,13 +152,13 @@ def _fit_numbers(seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, no
 
 
 def _products(amounts: Doubles, x: Doubles, mean: Doubles, metric: Doubles) -> Doubles:
-    """|Σ_p amounts·x_p + mean|² of each pattern in a metric, by way of the few documents instead of the features."""
+    """Return |Σ_p amounts·x_p + mean|² of each pattern in a metric, from products of the few documents."""
     inner = amounts @ (x @ metric @ x.T) + 2.0 * (x @ metric @ mean)
     return np.asarray(np.sum(inner * amounts, axis=1) + mean @ metric @ mean)
 
 
 def _fit_signs(seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, tiny: float, flip: float) -> Doubles:
-    """Σ_j log P(sign_j): coordinate j is normal around the update, and 0 only if nothing can have moved it."""
+    """Return Σ_j log P(sign_j): number j is normal around the update, and 0 only if no document has moved it."""
     variances = np.diag(rest.covariance) + tiny
     z = (amounts @ x + rest.mean) / np.sqrt(variances)
     none = 0.999 * tiny / variances * np.exp(-0.5 * z**2)
@@ -169,10 +169,10 @@ def _fit_signs(seen: Doubles, amounts: Doubles, x: Doubles, rest: Nuisance, tiny
 def accuracy(guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], rate: float) -> dict[str, float]:
     """Measure how well P(click) of the shown documents predicts the clicks.
 
-    `auc` is the chance that a clicked document gets the higher probability (ties count half); `balanced_accuracy` is
-    the mean of the shares of clicked and of other documents that are guessed rightly, by the likelier answer: both are
-    0.5 for an attack that knows nothing. `bits` is what it learned of each document, beyond the base rate `rate`: the
-    difference of the two log losses (base 2); `bits_to_learn` is the loss of the base rate itself.
+    `auc` is the probability that a clicked document gets the higher value (ties count half), `balanced_accuracy` the mean
+    of the shares of clicked and of other documents that are classified rightly; both are 0.5 for guesses at random. `bits`
+    is the information gained per document, the log loss (base 2) of the base rate `rate` minus that of the guesses;
+    `bits_to_learn` is the loss of the base rate.
     """
     p = np.concatenate([np.asarray(g, dtype=np.float64) for g in guessed])
     true = np.concatenate([np.asarray(c, dtype=np.bool_) for c in clicks])
@@ -191,9 +191,9 @@ def accuracy(guessed: Sequence[npt.ArrayLike], clicks: Sequence[npt.ArrayLike], 
 
 
 def manipulated_features(k: int, d: int, interactions: int = 1) -> Floats:
-    """Return (interactions, k, d) features by which a server can read clicks: one direction per document.
+    """Return (interactions, k, d) features that reveal clicks to a server, one direction per document.
 
-    Unit vectors while they last (interactions·k ≤ d), then cosines of as many frequencies.
+    Unit vectors if interactions·k ≤ d, else cosines of interactions·k frequencies.
     """
     if (count := interactions * k) <= d:
         return np.eye(count, d, dtype=np.float32).reshape(interactions, k, d)
@@ -231,8 +231,8 @@ def reconstruction_study(
 ) -> dict[str, dict[str, float]]:
     """Attack `clients` simulated clients of a linear ranker, each in a separate cohort, under each kind of release.
 
-    The names are "natural/…" for the features of the data and "manipulated/…" for those that a server would choose: it
-    gives every shown document of its victim a direction, and the other clients zeros, so that a sum holds one client only.
+    Returns `accuracy` by name: "natural/…" for the features of the data, "manipulated/…" for those that a server would
+    choose, a direction for each shown document of its victim and zeros for the other clients.
     """
     require_range("victims", clients, least=1)
     eta, interactions, cohort, clip, noise_std_on_sum, k, flip = attacked
@@ -287,7 +287,7 @@ def reconstruction_study(
 
 @kernel
 def _fill_coefficients(scores: Floats, rest: float, patterns: Booleans, buffers: Buffers, out: Doubles) -> None:
-    """out[i] = coefficients of the list in `buffers` for click pattern i."""
+    """Fill out[i] with the coefficients of the list in `buffers` for click pattern i."""
     k = patterns.shape[1]
     for i in range(len(patterns)):
         for p in range(k):

@@ -1,4 +1,4 @@
-"""The discrete Gaussian: integers k with probability proportional to exp(−k²/2σ²), drawn without rounding error.
+"""Discrete Gaussian noise: integers k with probability proportional to exp(−k²/2σ²), drawn without rounding error.
 
 Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy". Floating-point noise can be
 removed from a sum (Mironov 2012, "On Significance of the Least Significant Bits for Differential Privacy"); integer noise
@@ -6,12 +6,12 @@ on an integer sum cannot: every total is possible with and without a client.
 
 **The draw** is by rejection. Blocks of W = 2^w integers have constant hats of integer heights H_i, with
 H_i ≥ c·exp(−(iW)²/2σ²) for an integer c and Σ H_i = 2^63. A block is drawn by an alias table of integers, a place in it by
-w bits, a sign by one: k = place, or −1 − place, so that every integer stands for one outcome. It is accepted if a
-uniform number U is below c·exp(−k²/2σ²)/H_i. Only this comparison meets a real number. It is made with the bits of U that
-are there and with float64, whose error is at most `MARGIN`·(1 + k²/2σ²) of the probability. Where they do not decide (once
-in some 2^40 draws for σ = 2^27, and as much more often as σ is wider), `_decided` takes as many more bits of U and
-decimal digits of the exponential as it needs. So the distribution is exact, on any machine, but for the numbers beyond
-REACH·σ (at least 32 σ), which are never drawn: together their probability is below 2^-700.
+w bits, a sign by one: k = place, or −1 − place, so that every integer stands for one outcome. It is accepted if a uniform
+number U is below c·exp(−k²/2σ²)/H_i, the only comparison with a real number. It is first made with the drawn bits of U and
+in float64, whose error is at most `MARGIN`·(1 + k²/2σ²) of the probability. Where that does not decide (about once in 2^40
+draws for σ = 2^27, in proportion to σ), `_decided` draws more bits of U and computes more digits of the exponential. The
+distribution is therefore exact on any machine, except that numbers beyond REACH·σ (at least 32 σ), whose probability is
+below 2^-700 together, are never drawn.
 
 **The price of discreteness.** P is the discrete Gaussian, Q a Gaussian number rounded to the nearest whole one. Then
 Q(k)/P(k) = (1 + θ)·∫ exp(−x²/2σ²)·cosh(kx/σ²) dx over |x| ≤ ½, with 0 ≤ θ < 3·exp(−2π²σ²), and therefore
@@ -62,8 +62,8 @@ class HatTable(NamedTuple):
 
 
 HEIGHT, CUT, ALIAS, SURE = 0, 1, 2, 3
-"""Of a block: H_i; below which fraction of its column of the alias table it is drawn; the block of the rest of that
-column; below which 63 − w bits of U each of its numbers is accepted."""
+"""Columns of a block: H_i; the fraction of its column of the alias table below which it is drawn; the block of the rest of
+that column; the 63 − w bits of U below which each of its numbers is accepted."""
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +79,7 @@ def table_for(sigma: float) -> HatTable:
 
 @kernel
 def _build(sigma: float, bits: int, columns: Integers) -> float:
-    """Fill the table and return c; float64 suffices, since a hat only has to be high enough."""
+    """Fill the table and return c, in float64, since a hat only has to be high enough."""
     width = math.ldexp(1.0, bits)
     heights, cuts, aliases, sure = columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]
     shape = np.empty(BLOCKS + 1)
@@ -123,10 +123,10 @@ def _build(sigma: float, bits: int, columns: Integers) -> float:
 def _fill(
     key: Key, stream: int, round_: int, hat: HatTable, margin: float, start: int, attempt: int, out: Integers
 ) -> tuple[int, int]:
-    """Draw out[start:], the first number from this attempt on; (where, attempt) that float64 cannot decide, or (len, 0).
+    """Draw out[start:], its first number from this attempt on; return the (place, attempt) left undecided, or (len, 0).
 
-    t = k/σ has one rounding and ½t² one more, so that the exponent errs by at most ½t²·2^-51; the exponential, the product
-    with c, the division by H_i and U as float64 err by a few 2^-53 more: all within 2^-42·(1 + ½t²) of the probability.
+    t = k/σ has one rounding and ½t² one more, so that the error of the exponent is at most ½t²·2^-51; the exponential, the
+    product with c, the division by H_i and U add a few 2^-53: all within 2^-42·(1 + ½t²) of the probability.
     """
     sigma, bits, top, columns = hat
     shift = np.uint64(bits)
@@ -161,10 +161,9 @@ def _fill(
 
 
 def discrete_gaussian(key: Key, round_: int, stream: int, sigma: float, out: Integers, margin: float = MARGIN) -> None:
-    """Fill `out` with discrete Gaussian numbers of an address: streams 0 and 1 of a round are independent.
+    """Fill `out` with discrete Gaussian numbers of an address; streams 0 and 1 of a round are independent.
 
-    A number depends on its own place only, not on how many there are. A larger `margin` gives the same numbers: more of
-    them are decided by exact arithmetic.
+    A number depends on its place only. A larger `margin` gives the same numbers, more of them by exact arithmetic.
     """
     table, start, attempt = table_for(sigma), 0, 0
     while True:
@@ -180,10 +179,10 @@ def discrete_gaussian(key: Key, round_: int, stream: int, sigma: float, out: Int
 
 
 def _decided(table: HatTable, key: Key, round_: int, stream: int, j: int, attempt: int) -> int | None:
-    """The number of an attempt if it is accepted, in exact arithmetic: U·H_i < c·exp(−k²/2σ²) with all bits that it takes.
+    """Return the number of an attempt if U·H_i < c·exp(−k²/2σ²), with as many bits of U as that takes; else None.
 
-    Decimal numbers of p digits round each step correctly, so that the exponential errs by less than (2 + ½t²)·10^(2 − p)
-    of itself.
+    Decimal numbers of p digits round each step correctly, so the relative error of the exponential is below
+    (2 + ½t²)·10^(2 − p).
     """
     first, second = _two_words(key, attempt, j, stream, round_)
     column = first >> 54 & BLOCKS - 1
@@ -218,7 +217,7 @@ def _two_words(key: Key, block: int, interaction: int, client: int, round_: int)
 
 
 def gaussian_delta(delta: float) -> float:
-    """Return the δ for which the Gaussian noise behind a discrete one is accounted: a ten-millionth less."""
+    """Return the δ at which discrete noise is accounted as Gaussian: δ·(1 − SET_ASIDE)."""
     return delta * (1.0 - SET_ASIDE)
 
 
@@ -230,11 +229,11 @@ class IntegerNoise(NamedTuple):
 
 
 def epsilon_slack(drawn: Sequence[IntegerNoise], epsilon: float, delta: float) -> float:
-    """Compute the contribution of discreteness to ε of releases with this noise, all as coarse as the coarsest.
+    """Compute the contribution of discreteness to ε of releases with this noise, all counted as the coarsest.
 
     With m numbers of deviation ≥ σ, a = m/(24σ² − 1) ≥ log P/Q everywhere. b = ‖k‖²/24σ⁴ ≥ log Q/P, where by Laurent and
-    Massart (2000, lemma 1) a Gaussian vector of m numbers has ‖x‖² ≤ σ²·(m + 2√(mτ) + 2τ) but with probability e^−τ, and
-    rounding adds at most √m/2 to ‖x‖. τ is so large that e^(ε − τ) is a part of the δ that is set aside.
+    Massart (2000, lemma 1) a Gaussian vector of m numbers has ‖x‖² ≤ σ²·(m + 2√(mτ) + 2τ) except with probability e^−τ,
+    and rounding adds at most √m/2 to ‖x‖. τ is chosen so that e^(ε − τ) is a part of the reserved δ.
     """
     sigma, numbers = min(noise.sigma for noise in drawn), sum(noise.numbers for noise in drawn)
     sentence = f"noise of {sigma:g} units is too coarse to be accounted for as Gaussian; lower the cohort, or raise ε"

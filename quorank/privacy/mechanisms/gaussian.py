@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -74,7 +74,30 @@ FINE = 2.0**22  # standard deviation of Skellam noise, in integer units, above w
 
 @dataclass(frozen=True)
 class ClippedGaussian(Privacy):
-    """Whole-run, client-level (ε, δ) differential privacy of all rankers and of every noisy sum.
+    """Clipped updates and Gaussian noise on their sum: (Σ_c u_c·min(1, C/‖u_c‖) + N(0, (z·C)²·I)) / K.
+
+    u_c are the updates of a cohort of K planned clients. The multiplier z is the smallest for which all rankers of the
+    run, and every noisy sum, are (ε, δ)-differentially private for one client. With `quantile` the clip of the next round
+    is C·exp(−η_C·(b̃ − γ)) for the noisy share b̃ of updates within the clip (Andrew et al. 2021, "Differentially private
+    learning with adaptive clipping").
+
+    Args:
+        epsilon: ε of the whole run, above 0 and at most 1e6.
+        delta: δ of the whole run, at least 1e-12 and below 1.
+        clip: C, bound on the L2 norm of an update, 1e-9 to 1e9; with `quantile`, in the first round.
+        noise_multiplier: z, 0.1 to 1e9; if given, ε follows from it instead.
+        quantile: γ in (0, 1), target share of updates within the clip; None keeps the clip.
+        clip_rate: η_C, rate at which the clip follows its quantile, above 0 and at most 2.
+        accountant: Accounting by privacy loss distributions, "pld", or Rényi differential privacy, "rdp".
+        sum: "plain", noise added by the coordinator; "secure", noise in shares, and the coordinator sees masked sums only.
+        masks: Whether every message of the secure sums is played, or their sums only.
+        dropouts: Share of a cohort that leaves during a round of secure sums, 0 to 0.3.
+        groups: Groups of a cohort of secure sums, whose means a rule combines; one by default.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range; `option.conflict` for `dropouts` or `groups` without
+            secure sums, or `quantile` with them; from `mechanism`, `privacy.too-much-noise`, `privacy.too-little-noise` or
+            `privacy.off-the-grid` if the budget fits no noise.
 
     >>> part = ClippedGaussian(epsilon=2.0, clip=0.05)
     >>> round(part.multiplier(Setting(clients=1000, cohort=1000, rounds=300)), 2)
@@ -83,17 +106,17 @@ class ClippedGaussian(Privacy):
 
     kind: ClassVar[str] = "gaussian"
 
-    epsilon: float = 8.0  # ε of the whole run
-    delta: float = 1e-5  # δ of the whole run
-    clip: float = 0.05  # C, bound on the L2 norm of an update; with `quantile`, in the first round
-    noise_multiplier: float | None = None  # z; if given, ε follows from it instead
-    quantile: float | None = None  # γ, target share of updates within the clip
-    clip_rate: float = 0.2  # η_C, rate at which the clip follows its quantile
-    accountant: Accountant = "pld"  # accounting by privacy loss distributions or Rényi differential privacy
-    sum: Literal["plain", "secure"] = "plain"  # "secure": the coordinator sees masked sums only
-    masks: bool = True  # play every message of the secure sums, or their sums only
-    dropouts: float = 0.0  # share of a cohort that leaves during a round of secure sums
-    groups: int | None = None  # groups of a cohort of secure sums, whose means a rule combines
+    epsilon: float = 8.0
+    delta: float = 1e-5
+    clip: float = 0.05
+    noise_multiplier: float | None = None
+    quantile: float | None = None
+    clip_rate: float = 0.2
+    accountant: Accountant = "pld"
+    sum: Literal["plain", "secure"] = "plain"
+    masks: bool = True
+    dropouts: float = 0.0
+    groups: int | None = None
 
     def __post_init__(self) -> None:
         require_range("epsilon", self.epsilon, above=0.0, most=1e6)
@@ -340,10 +363,7 @@ class GaussianMechanism(Mechanism):
         """Return ε of the first rounds, discreteness included."""
         part, delta = self.part, gaussian_delta(self.part.delta)
         spent = accounting.epsilon(self.setting, self.noise_multiplier, delta, part.accountant, rounds)
-        return self._discrete(spent, rounds) if rounds > 0 else 0.0
-
-    def _discrete(self, epsilon: float, rounds: int) -> float:
-        return epsilon + self.slack(rounds, epsilon)
+        return spent + self.slack(rounds, spent) if rounds > 0 else 0.0
 
     def statement(self, rounds: int | None = None) -> dict[str, Any]:
         done, part = self.setting.rounds if rounds is None else rounds, self.part
@@ -354,7 +374,7 @@ class GaussianMechanism(Mechanism):
     def spent(self) -> list[tuple[int, float]]:
         part, delta = self.part, gaussian_delta(self.part.delta)
         found = accounting.spent(self.setting, self.noise_multiplier, delta, part.accountant)
-        return [(t, self._discrete(epsilon, t)) for t, epsilon in found]
+        return [(t, epsilon + self.slack(t, epsilon)) for t, epsilon in found]
 
     def loss(self, rounds: int) -> Loss:
         if rounds == 0:
@@ -373,16 +393,11 @@ def _skellam_sums(part: ClippedGaussian, setting: Setting, seed: Seed) -> Skella
     if part.noise_multiplier is not None:
         variance = (part.noise_multiplier * part.clip * scale) ** 2
     else:
-        variance = _variance(part.epsilon, part.delta, setting.rounds, longest, d)
+        variance = skellam_variance(part.epsilon, part.delta, setting.rounds, longest, l1_bound(longest, d))
     sentence = "the noise does not fit integers modulo 2^32: raise epsilon or the clip"
     require(math.sqrt(variance) <= 2.0 * rough * part.clip * scale, "privacy.too-much-noise", sentence, "privacy")
     drawn = variance, part.masks, part.dropouts, part.sum_groups
     return SkellamSums(setting, seed, part.clip, scale, *drawn, part, longest)
-
-
-@lru_cache(maxsize=64)
-def _variance(epsilon: float, delta: float, rounds: int, longest: float, parameters: int) -> float:
-    return skellam_variance(epsilon, delta, rounds, longest, l1_bound(longest, parameters))
 
 
 @dataclass(frozen=True, eq=False)

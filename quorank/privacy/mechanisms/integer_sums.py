@@ -18,20 +18,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
 from quorank.kernels.arrays import Booleans, Doubles, Int8s, Integers, Uint32s
-from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose
 from quorank.privacy.accounting import Setting
 from quorank.privacy.mechanisms.clipping import clip_updates
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
 from quorank.privacy.mechanisms.skellam import TAIL, dequantise, quantise, quantised_norm_bound, scale_for, skellam_rows
-from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
+from quorank.privacy.streams import Key, Seed, client_draws, key_for
 
 if TYPE_CHECKING:
     from quorank.privacy.secure_sum.graph import Neighbourhood
@@ -49,7 +48,19 @@ BEFORE, AFTER = 1, 2
 
 @dataclass(frozen=True)
 class SecureSum(Privacy):
-    """Secure sums without noise: the server sees the sum of a cohort only, and there is no ε.
+    """Secure sums without noise: the server learns Σ_c ⌊scale·u_c·min(1, C/‖u_c‖)⌉ modulo 2^32 and nothing else.
+
+    ⌊·⌉ rounds randomly, keeping the mean. The sum itself is exact, so there is no ε.
+
+    Args:
+        clip: C, bound on the L2 norm of an update, 1e-9 to 1e9; decides the scale, so that a sum cannot wrap.
+        masks: Whether every message of the protocol is played, or its sums only.
+        dropouts: Share of a cohort that leaves during a round, 0 to 0.3; half of them before sending.
+        groups: Groups of a cohort, whose means a rule combines; one by default.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range; from `mechanism`, `option.conflict` for cohorts of
+            unknown size, or `secure-sum.too-few` for fewer than 2 clients in a sum.
 
     >>> SecureSum(clip=1.0, groups=4).sum_groups
     4
@@ -58,10 +69,10 @@ class SecureSum(Privacy):
     kind: ClassVar[str] = "secure-sum"
     hides_single_updates: ClassVar[bool] = True
 
-    clip: float = 1.0  # bound on the L2 norm of an update, so that a sum cannot wrap
-    masks: bool = True  # play every message of the protocol, or its sums only
-    dropouts: float = 0.0  # share of a cohort that leaves during a round, half of them before sending
-    groups: int | None = None  # groups of a cohort, whose means a rule combines; one by default
+    clip: float = 1.0
+    masks: bool = True
+    dropouts: float = 0.0
+    groups: int | None = None
 
     def __post_init__(self) -> None:
         require_range("clip", self.clip, least=1e-9, most=1e9)
@@ -228,7 +239,9 @@ class IntegerSums(Mechanism):
         """
         noise = self.noise_on(present)
         number = present * math.ceil(Fraction(self.clip) * Fraction(self.scale)) + math.ceil(TAIL * noise)
-        length = present * _longest(self.clip, self.scale, parameters) + noise * (math.sqrt(parameters) + TAIL)
+        length = present * quantised_norm_bound(self.clip, self.scale, parameters) + noise * (
+            math.sqrt(parameters) + TAIL
+        )
         return number, length
 
     def noise_on(self, present: int) -> float:
@@ -310,9 +323,7 @@ class IntegerSums(Mechanism):
         return out
 
     def _draws(self, purpose: Purpose, round_: int, clients: Integers) -> Doubles:
-        draws = np.empty(len(clients))
-        _fill_draws(self._keys[purpose], round_, clients, draws)
-        return draws
+        return client_draws(self._keys[purpose], 0, round_, clients)
 
     @cached_property
     def collusion(self) -> dict[str, Any]:
@@ -346,14 +357,3 @@ def secure_sums(mechanism: Mechanism) -> IntegerSums:
     require(isinstance(mechanism, IntegerSums), "secure-sum.none", "this run's privacy is no secure sum")
     assert isinstance(mechanism, IntegerSums)
     return mechanism
-
-
-@lru_cache(maxsize=64)
-def _longest(clip: float, scale: float, parameters: int) -> float:
-    return quantised_norm_bound(clip, scale, parameters)
-
-
-@kernel
-def _fill_draws(key: Key, round_: int, clients: Integers, out: Doubles) -> None:
-    for i in range(len(clients)):
-        out[i], _ = uniform_pair(key, 0, 0, clients[i], round_)

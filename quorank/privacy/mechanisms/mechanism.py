@@ -24,9 +24,8 @@ Memory = dict[str, Doubles]
 
 def incomplete_noise(kind: str) -> str:
     """Return why noise in equal shares needs a cohort of the planned size."""
-    return (
-        f"the noise of {kind} is drawn in equal shares, and is complete only if as many clients as planned send theirs"
-    )
+    shares = f"the noise of {kind} is drawn in equal shares"
+    return f"{shares}, and is complete only if as many clients as planned send theirs"
 
 
 class Sum(NamedTuple):
@@ -50,10 +49,7 @@ class Mechanism(ABC):
     sums_as_sent: ClassVar[bool] = False  # releases are the unchanged updates
     can_release_again: ClassVar[bool] = False  # clients may release the same interactions again, for a rebuilding
     promise: str = "not protected: the coordinator can read this update"  # to a client, about one release
-
-    weighted: ClassVar[bool] = (
-        False  # releases are weighted by interactions; noise is calibrated for equal weights only
-    )
+    weighted: ClassVar[bool] = False  # releases are weighted by interactions, which calibrated noise does not allow
 
     @property
     def bound(self) -> float:
@@ -200,7 +196,7 @@ class Privacy(ABC):
 
 @dataclass(frozen=True)
 class NoPrivacy(Privacy):
-    """No privacy mechanism: updates leave the clients unchanged.
+    """No privacy mechanism: updates leave the clients unchanged, and the coordinator sees Σ_c n_c·u_c and each u_c.
 
     >>> NoPrivacy().protects
     False

@@ -37,7 +37,18 @@ NEGLIGIBLE = -48.0
 
 @dataclass(frozen=True)
 class PublishedLaplace(Privacy):
-    """FPDGD's mechanism: parameters clipped to Δ/2 after each local step, then γ − γ' on each number.
+    """FPDGD's mechanism: parameters clipped to Δ/2 after each local step, then γ − γ' on each number (eqs 13 to 16).
+
+    γ and γ' are drawn from Gamma(1/n, Δ/ε) by each of the n clients of a cohort, so that their sum has Laplace noise of
+    scale Δ/ε. The paper's ε understates the loss (see above), and no ε is stated.
+
+    Args:
+        epsilon: ε of the paper, of one round, above 0.
+        sensitivity: Δ, twice the bound on the L2 norm of a client's parameters, above 0.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range; from `mechanism`, `option.conflict` for cohorts of
+            unknown size.
 
     >>> PublishedLaplace(epsilon=4.5, sensitivity=3.0).longest_update
     1.5
@@ -48,8 +59,8 @@ class PublishedLaplace(Privacy):
     needs_equal_shares: ClassVar[bool] = True
     noise_on_sums: ClassVar[bool] = True
 
-    epsilon: float = 4.5  # ε of the paper, of one round and understated (see above)
-    sensitivity: float = 5.0  # Δ, twice the bound on the norm of the parameters
+    epsilon: float = 4.5
+    sensitivity: float = 5.0
 
     def __post_init__(self) -> None:
         require_range("epsilon", self.epsilon, above=0.0)

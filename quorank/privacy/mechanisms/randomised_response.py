@@ -43,22 +43,28 @@ LEAST, MOST = 0.01, 10.0  # bounds on ε of a reported metric
 
 @dataclass(frozen=True)
 class RandomisedResponse(Privacy):
-    """Randomised response on a client's metrics.
+    """Randomised response on a client's metrics: ε = log(p(n − 1)/(1 − p)) per sent number of n values (FOLtR-ES eq. 6).
+
+    Args:
+        p: Probability of the true value, above 1/n and below 1; the others share the rest.
+        per: "message" rounds the mean over the interactions to one of the n values (randomly, keeping its mean) and
+            randomises it once; "interaction" randomises each interaction's metric and averages the results, as in the
+            published code, which spends ε once for every interaction.
+
+    Raises:
+        BadInput: `value.out-of-range` if `p` is not within (0, 1); from `mechanism`, `privacy.p-too-small` if it is at most
+            1/n.
 
     >>> round(RandomisedResponse(p=0.9).epsilon(11), 3)
     4.5
-
-    `per = "message"`: the mean over the interactions is rounded (at random, keeping its mean) to one of the n values
-    and privatised once. `per = "interaction"`: each interaction's metric is privatised and the results are averaged,
-    as in the published code, which spends ε once for every interaction.
     """
 
     kind: ClassVar[str] = "randomised-response"
     protects_metric: ClassVar[bool] = True
     protects_messages: ClassVar[bool] = True
 
-    p: float = 0.9  # p, probability of the true value
-    per: Literal["message", "interaction"] = "message"  # privatise the mean over interactions, or the metric of each
+    p: float = 0.9
+    per: Literal["message", "interaction"] = "message"
 
     def __post_init__(self) -> None:
         sentence = f'must lie between 0 and 1, got {self.p}; without noise use privacy.kind = "none"'
@@ -144,11 +150,17 @@ def _respond(raw: Doubles, values: Doubles, p: float, key: Key, round_: int, cli
 class MetricResponse:
     """Randomised response of one run's reports.
 
+    Args:
+        epsilon: ε of one report, 0.01 to 10.
+
+    Raises:
+        BadInput: `value.out-of-range` if ε is outside its range.
+
     >>> MetricResponse(epsilon=4.0).steps
     4
     """
 
-    epsilon: float  # ε, of one report
+    epsilon: float
 
     def __post_init__(self) -> None:
         sentence = f"the epsilon of a report must lie between {LEAST} and {MOST:g}, got {self.epsilon}"

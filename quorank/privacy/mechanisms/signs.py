@@ -26,7 +26,16 @@ from quorank.privacy.streams import Key, Seed, key_for, uniform_pair
 
 @dataclass(frozen=True)
 class Signs(Privacy):
-    """Signs of the updates; the mean over clients is debiased by 1/(2p − 1).
+    """Signs of the updates, each flipped with probability 1 − p: ε = log(p/(1 − p)) per bit, none for p = 1.
+
+    The mean over clients is multiplied by 1/(2p − 1), which removes the bias of the flips.
+
+    Args:
+        p: Probability of the true sign, above 0.5 and at most 1.
+        size: Magnitude of each sent number, above 0.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
 
     >>> Signs(p=0.75, size=0.01).mechanism(Setting(10, 10, 1, parameters=2), 1).statement()["epsilon_per_bit_sent"]
     1.0986122886681098
@@ -35,8 +44,8 @@ class Signs(Privacy):
     kind: ClassVar[str] = "signs"
     protects_messages: ClassVar[bool] = True
 
-    p: float = 1.0  # p, probability of the true sign
-    size: float = 0.01  # magnitude of each sent number
+    p: float = 1.0
+    size: float = 0.01
 
     def __post_init__(self) -> None:
         require_range("p", self.p, above=0.5, most=1.0)

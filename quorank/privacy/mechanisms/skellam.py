@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,13 +76,13 @@ def scale_for(clip: float, cohort: int, noise_std_on_sum: float) -> float:
     return 2.0**exponent
 
 
+@lru_cache(maxsize=64)
 def quantised_norm_bound(clip: float, scale: float, d: int) -> float:
     """Compute the largest L2 norm of a quantised update of d numbers and norm ≤ clip, in integer units.
 
-    If every number x_j is rounded away from 0, |y_j| = ⌈|x_j|⌉: all d numbers can be
-    1 for nothing, and for each number to go from level to level + 1 costs 2·level − 1 of ‖x‖² ≤ (clip·scale)² = c² and
-    gives 2·level + 1. The cheapest steps first, and the last in part, is the most that any update can reach: with all
-    numbers beyond level L = ⌊c/√d⌋, ‖y‖² ≤ d(L + 1)² + (c² − dL²)(2L + 3)/(2L + 1), which is at most (c + √d)².
+    If every number x_j is rounded away from 0, |y_j| = ⌈|x_j|⌉. All |y_j| can be 1 at no cost; raising one from level l to
+    l + 1 costs 2l − 1 of ‖x‖² ≤ (clip·scale)² = c² and adds 2l + 1 to ‖y‖². Taking the cheapest steps first, the last one
+    in part, with all numbers above level L = ⌊c/√d⌋: ‖y‖² ≤ d(L + 1)² + (c² − dL²)(2L + 3)/(2L + 1) ≤ (c + √d)².
     """
     square = (Fraction(clip) * Fraction(scale)) ** 2
     level = math.isqrt(square // d)
@@ -178,9 +179,9 @@ def _poisson_by_rejection(mean: float, key: Key, side: int, coordinate: int, cli
 
 @kernel
 def skellam(key: Key, round_: int, client: int, variance: float, out: Integers) -> None:
-    """Draw one client's noise of a round, Sk(variance) in each coordinate: the difference of two Poisson numbers.
+    """Draw one client's noise of a round, Sk(variance) in each number: the difference of two Poisson numbers.
 
-    A coordinate's draw depends on its own address only, not on how many coordinates there are.
+    A draw depends on its place only.
     """
     if not 0.0 <= variance <= 1e15:  # integers stay exact as float64
         sentence = "the variance of Skellam noise must lie between 0 and 1e15; lower the scale"
@@ -197,7 +198,7 @@ def skellam(key: Key, round_: int, client: int, variance: float, out: Integers) 
 
 @kernel
 def skellam_rows(key: Key, round_: int, clients: Integers, variance: float, out: Integers) -> None:
-    """Draw the shares of many clients, one row each: row i is what `skellam` draws for clients[i]."""
+    """Draw the shares of many clients: row i holds the numbers that `skellam` draws for clients[i]."""
     for i in range(len(clients)):
         skellam(key, round_, clients[i], variance, out[i])
 
@@ -219,12 +220,12 @@ def skellam_rdp(order: float | Doubles, variance: float, l2: float, l1: float) -
 
 
 def skellam_divergences(variance: float, l2: float, l1: float, rounds: int) -> tuple[float, ...]:
-    """Return the Rényi divergences, at ORDERS, of `rounds` releases that each hold Skellam noise of this variance."""
+    """Return the Rényi divergences at ORDERS of `rounds` releases with Skellam noise of this variance."""
     return tuple((rounds * np.asarray(skellam_rdp(_ORDERS, variance, l2, l1))).tolist())
 
 
 def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: float) -> float:
-    """Return the ε, at this δ, of `rounds` releases that each hold Skellam noise of this variance: Rényi orders add up."""
+    """Return ε at δ of `rounds` releases with Skellam noise of this variance, whose Rényi divergences add up."""
     from dp_accounting.rdp import compute_epsilon  # imported late: it is slow
 
     require_range("rounds", rounds, least=1)
@@ -232,7 +233,8 @@ def skellam_epsilon(variance: float, l2: float, l1: float, rounds: int, delta: f
     return float(epsilon)
 
 
+@lru_cache(maxsize=64)
 def skellam_variance(epsilon: float, delta: float, rounds: int, l2: float, l1: float) -> float:
-    """Return the least variance (to nine digits, rounded up) whose `rounds` releases stay within (ε, δ)."""
+    """Return the smallest variance, to nine digits from above, with which `rounds` releases stay within (ε, δ)."""
     unit = rounds * l2 * l2
     return unit * smallest(lambda x: skellam_epsilon(unit * x, l2, l1, rounds, delta) <= epsilon, 1.0, 1e-9, 1e-12)

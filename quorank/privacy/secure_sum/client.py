@@ -1,13 +1,13 @@
 """Client of a secure sum, without any transport: messages in, messages out.
 
-Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. The client sends its vector plus a self mask plus
-a mask with each neighbour; the neighbours hold shares of the self mask's seed b_u and of the private key s_u that
-its pair masks come from, and tell one or the other, never both: with b_u alone the pair masks stay, with s_u alone the
-self mask stays.
+Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. The client sends its vector plus a self mask plus a
+mask with each neighbour. The neighbours hold shares of the self mask's seed b_u and of the private key s_u of its pair
+masks, and reveal one or the other, never both: without s_u the pair masks stay, without b_u the self mask.
 
-A client computes its neighbours from the roster, and refuses others (`roster`). It masks with all of them that the server
-names as having shared, also where their shares do not arrive. It reveals a share only if it matches its owner's commitment,
-since the server detects false shares. Consistent rosters and the owners of keys are checked with signatures (`identity`).
+A client computes its neighbours from the roster and refuses others (`graph`). It masks with each of them that the server
+names as having shared, even if its shares do not arrive. It reveals only shares that match their owner's commitment, since
+the server detects false ones. Consistent rosters and the owners of keys are checked with signatures
+(`quorank.protocol.secure_identity`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from quorank.privacy.secure_sum.shamir import split_secret
 class SecureClient:
     """Client of one round: advertise, share, mask, unmask, each once and in this order.
 
-    `agreed` is the neighbourhood that the client takes part with, by default that of `neighbours_for`; `entropy(n)` gives
-    n random bytes.
+    `agreed` is the required neighbourhood, by default that of `neighbours_for`; `entropy(n)` returns n random bytes.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class SecureClient:
         return ShareKeys(*self._head, tuple(sealed), tuple(committed), seed)
 
     def _neighbours(self, keys: KeyList) -> tuple[Roster, Ring]:
-        """Read the roster and compute who the neighbours are; refuse a list that names others."""
+        """Read the roster and compute the neighbours; refuse a list of others."""
         plan = self._agreed or neighbours_for(len(Roster(keys.roster)))
         roster, ring = roster_and_ring(keys.roster, self.occasion, plan)
         own = [key.public_key().public_bytes_raw() for key in (self._channel_key, self._mask_key)]
@@ -145,7 +144,7 @@ class SecureClient:
         return MaskedInput(*self._head, total.astype("<u4").tobytes())
 
     def unmask(self, request: UnmaskRequest) -> UnmaskReply:
-        """Return shares of the survivors' seeds and of the dropped clients' mask keys; then all secrets are forgotten."""
+        """Return shares of the survivors' seeds and of the dropped clients' mask keys, and forget all secrets."""
         self._check_step("unmask", request)
         assert self._key_list is not None
         self._check_request(set(request.survivors), set(request.dropped), self._key_list.threshold)
@@ -160,12 +159,10 @@ class SecureClient:
         found, part = [], slice(KEY) if of == b"b" else slice(KEY, None)
         for owner in owners:
             share, committed = self._held.get(owner, b"")[part], self._committed.get(owner, b"")
-            if share and (owner == self.client or self._matches(owner, of, share, committed)):
+            kept = owner == self.client or masks.is_committed(self.occasion, owner, self.client, of, share, committed)
+            if share and kept:
                 found.append((owner, share))
         return tuple(found)
-
-    def _matches(self, owner: int, of: bytes, share: bytes, committed: bytes) -> bool:
-        return masks.is_committed(self.occasion, owner, self.client, of, share, committed)
 
     @property
     def _head(self) -> tuple[int, bytes, int]:

@@ -1,28 +1,28 @@
-"""Roster and neighbour graph of a secure sum: who masks with whom, who holds whose shares, and how many may collude.
+"""Roster and neighbour graph of a secure sum: masks, holders of shares, and tolerated colluders.
 
-The server sends every client the whole roster: the clients in their order, each with a digest of its two public keys. From
-it a client computes its neighbours: all others in a small cohort, else the nearest on a ring in an order drawn from a hash
-of the roster. The keys are fresh in every round, so the order is unknown before the keys; a server that tries rosters to
-choose the order pays a slow hash (scrypt, 16 MB) for each. Sealed shares and signed lists of survivors are bound to the
-roster: clients with different rosters cannot complete a round.
+The roster lists the clients of a round in ascending order, each with a digest of its two public keys. Every client gets
+the whole roster and computes its neighbours from it: all others in a small cohort, else the nearest on a ring in an order
+drawn from a hash of the roster. The keys are fresh in every round, so the order is unknown before them. Sealed shares and
+signed lists of survivors are bound to the roster: clients with different rosters cannot complete a round.
 
 Bell et al. 2020, "Secure single-server aggregation with (poly)logarithmic overhead": small cohorts are complete graphs,
-in large ones the clients stand on a ring in random order. The k nearest of a client and itself hold its shares, of which
-any t give its secrets, and it shares a mask with each of the m nearest (in the paper m = k).
+large ones are rings in random order. A client and its k nearest neighbours hold its shares, of which any t give its
+secrets, and it shares a mask with each of its m nearest (in the paper m = k).
 
-Who may collude with a server that lies about who left, and nobody's input shows (`tolerated_colluders`):
+`tolerated_colluders` counts the clients that may collude with a server that lies about dropouts without learning the input
+of any other client:
 
-- fewer than t holders of any one client's shares: t of them have both of its secrets;
-- fewer than 2·least − n clients, or fewer than 2t − n: else two lists of survivors can be signed by enough, and one part
-  of a client's holders tells one secret, the other part the other;
-- at most least − 2 clients: the sum of a cohort without what colluders put in is that of the others;
-- on a ring, so few that for any dropouts named by the server the masks still join the honest clients who stay into one
-  group. It would fall into two by two gaps of m/2 places without any of them. Clients therefore refuse a list of
-  survivors on which two such gaps hold no more survivors than colluders could be in them (`margin`).
+- fewer than t holders of any one client's shares, since t of them know both of its secrets;
+- fewer than 2·least − n or 2t − n clients, whichever is more, else two lists of survivors can be signed by enough clients,
+  and one part of a client's holders reveals one secret and the other part the other;
+- at most least − 2 clients, since the sum without the colluders' inputs is that of the others;
+- on a ring, so few that the masks connect the honest survivors whichever dropouts the server names. Two gaps of m/2
+  places without honest survivors would separate them, so clients refuse a list of survivors on which two such gaps hold
+  no more survivors than there could be colluders in them (`margin`).
 
-Complete graphs are safe for certain up to that number, rings but for a probability of 2^-56 times the number of orders
-that a server tries: it may leave out keys, or let colluders draw new ones, until an order suits it. Each try costs it the
-slow hash of the roster.
+Up to that number a complete graph is safe with certainty, and a ring but with probability 2^-56 for each order that a
+server tries. It may leave out keys, or let colluders draw new ones, until an order suits it; each try costs a slow hash
+of the roster (scrypt, 16 MB).
 """
 
 from __future__ import annotations
@@ -67,13 +67,12 @@ class Neighbourhood:
 def neighbours_for(n: int, dropouts: float = 0.1, colluding: float = 0.05) -> Neighbourhood:
     """Return the neighbourhood for a cohort of n, of whom the share `dropouts` leaves and `colluding` colludes.
 
-    Up to 128 clients all are neighbours, and the threshold is as high as those who leave permit (one client at least,
-    above a bare majority): every client that may leave is one fewer that may collude.
+    Up to 128 clients are all neighbours; their threshold is n − max(1, ⌈dropouts·n⌉), but more than half.
 
-    Beyond, it is the smallest ring that is safe by exact hypergeometric tails, summed over all clients: the round fails
-    with probability at most 2^-16 when ⌊dropouts·n⌋ clients, not chosen by their places, leave at any time after the
-    keys, and is unsafe with probability at most 2^-56 against a server with ⌊colluding·n⌋ clients that chooses who
-    leaves and whose keys are left out (as many as may leave). Without such a ring all are neighbours, up to 255 clients.
+    Larger cohorts get the smallest ring that is safe by exact hypergeometric tails, summed over all clients: a round fails
+    with probability at most 2^-16 if ⌊dropouts·n⌋ random clients leave at any time after the keys, and is unsafe with
+    probability at most 2^-56 against a server with ⌊colluding·n⌋ clients that chooses the dropouts and as many missing
+    keys. Without such a ring all are neighbours, up to 255 clients.
     """
     sentence = f"a secure sum needs at least 2 clients, got {n}: the sum of one is its update"
     require(2 <= n < 2**31, "secure-sum.too-few", sentence)
@@ -125,7 +124,7 @@ def separation(n: int, m: int, margin: int, colluding: int) -> float:
 
 
 def _tail(least: int, population: int, marked: int, drawn: int) -> float:
-    """P(at least `least` marked clients among `drawn` of the population)."""
+    """Return P(at least `least` marked clients among `drawn` of the population)."""
     from scipy import stats  # half a second that other runs need not wait
 
     return float(stats.hypergeom.sf(least - 1, population, marked, drawn))
@@ -133,10 +132,9 @@ def _tail(least: int, population: int, marked: int, drawn: int) -> float:
 
 @cache
 def tolerated_colluders(n: int, plan: Neighbourhood, least: int) -> int:
-    """Return the number of n clients that may collude with the server without uncovering another client's input.
+    """Return the number of n clients that may collude with the server without learning another client's input.
 
-    `least` is the smallest number of survivors that clients sign (`secure_identity`); the conditions are in the module's
-    docstring.
+    `least` is the smallest number of survivors that clients sign; the module's docstring has the conditions.
     """
     alone = least - 2
     if plan.neighbours >= n - 1:
@@ -144,15 +142,11 @@ def tolerated_colluders(n: int, plan: Neighbourhood, least: int) -> int:
     safe, unsafe = 0, max(0, min(alone, 2 * least - n - 1)) + 1
     while unsafe - safe > 1:
         middle = (safe + unsafe) // 2
-        fits = _unsafe(least, plan, middle) <= 2.0**-SECURITY_BITS
+        unsafe_ring = exposure(least, plan.neighbours, plan.threshold, middle)
+        unsafe_ring += separation(least, plan.masks, plan.margin, middle)
+        fits = unsafe_ring <= 2.0**-SECURITY_BITS
         safe, unsafe = (middle, unsafe) if fits else (safe, middle)
     return safe
-
-
-def _unsafe(n: int, plan: Neighbourhood, colluding: int) -> float:
-    """Bound P(a ring of n is unsafe) from above."""
-    found = exposure(n, plan.neighbours, plan.threshold, colluding)
-    return found + separation(n, plan.masks, plan.margin, colluding)
 
 
 class Ring:
@@ -189,10 +183,9 @@ class Ring:
         return [self.order[(at + step) % len(self.order)] for step in range(-half, half + 1)]
 
     def joins(self, survivors: Collection[int]) -> bool:
-        """Return whether masks join the honest ones of these clients into one group, whichever of them collude.
+        """Return whether the masks connect the honest survivors, whichever of the survivors collude.
 
-        Two gaps of m/2 places that do not meet must hold more survivors than `margin` colluders. Of a list that names
-        clients who are not on the ring nothing is known.
+        Any two disjoint gaps of m/2 places must hold more than `margin` survivors. A list with unknown clients is refused.
         """
         if not self.place.keys() >= set(survivors):
             return False
@@ -208,7 +201,7 @@ class Ring:
 
 
 def _sliding_least(values: Integers, width: int) -> Integers:
-    """Return for each place of a circle the least of the `width` values from there on."""
+    """Return the minimum of the `width` values from each place of a circle on."""
     least, reach = values, 1
     while 2 * reach <= width:
         least, reach = np.minimum(least, np.roll(least, -reach)), 2 * reach
@@ -274,7 +267,7 @@ class Roster:
 
 @lru_cache(maxsize=8)
 def roster_and_ring(raw: bytes, occasion: Occasion, neighbourhood: Neighbourhood) -> tuple[Roster, Ring]:
-    """Read a roster and draw its ring; clients that are played in one process do so once."""
+    """Read a roster and draw its ring, once for all clients of one process."""
     roster = Roster(raw)
     return roster, roster.ring(occasion, neighbourhood)
 

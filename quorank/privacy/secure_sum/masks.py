@@ -30,7 +30,7 @@ _PLACE = struct.Struct("<III")
 
 @dataclass(frozen=True)
 class Occasion:
-    """The round of the session that a secure sum belongs to: part of every seed and on every message."""
+    """Session and round of a secure sum, part of every seed and message."""
 
     session: bytes
     round: int
@@ -47,7 +47,7 @@ class Occasion:
         return hashlib.sha256(self.session).digest()[:16]
 
     def seed(self, secret: bytes, purpose: bytes, first: int, second: int) -> bytes:
-        """Derive a seed for one purpose of one pair (or of one client, then named twice) in this round: keyed BLAKE2b."""
+        """Derive a seed for one purpose of a pair, or of one client named twice, in this round: keyed BLAKE2b."""
         info = purpose + _PLACE.pack(self.round, first, second)
         return hashlib.blake2b(info, digest_size=KEY, key=secret, person=self.tag).digest()
 
@@ -63,7 +63,7 @@ def shared_secret(private: X25519PrivateKey, public: bytes, whose: int) -> bytes
 
 @lru_cache(maxsize=4096)
 def _public_key(raw: bytes) -> X25519PublicKey:
-    """Read a public key; clients that are played in one process do so once for all."""
+    """Read a public key, once for all clients of one process."""
     return X25519PublicKey.from_public_bytes(raw)
 
 
@@ -101,12 +101,12 @@ def expand_seed(seed: bytes, length: int) -> Uint32s:
 
 
 def self_mask(occasion: Occasion, seed: bytes, client: int, length: int) -> Uint32s:
-    """Return PRG(b_u), (length,): what a client adds that only its own seed removes."""
+    """Return PRG(b_u), (length,): the mask that only the client's own seed removes."""
     return expand_seed(occasion.seed(seed, b"quorank self mask", client, client), length)
 
 
 def pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, length: int) -> Uint32s:
-    """Return ±PRG(s_uv), (length,), plus for the client with the smaller number: what two clients add cancels."""
+    """Return ±PRG(s_uv), (length,), plus for the client with the smaller number, so that the two masks cancel."""
     low, high = min(client, other), max(client, other)
     mask = expand_seed(occasion.seed(secret, b"quorank pair mask", low, high), length)
     return mask if client == low else np.negative(mask)
@@ -121,9 +121,9 @@ def wide_pair_mask(occasion: Occasion, secret: bytes, client: int, other: int, l
 
 
 class ShareChannel:
-    """Authenticated cipher between two clients of a roster, under a key that is fresh for the pair and the round.
+    """Authenticated cipher between two clients of a roster, with a fresh key for each pair and round.
 
-    Each direction is used once, so the sender and the receiver make a nonce that never repeats.
+    Each direction is used once, with sender and receiver as its nonce.
     """
 
     def __init__(self, occasion: Occasion, secret: bytes, client: int, other: int, roster: bytes = b"") -> None:
@@ -133,11 +133,11 @@ class ShareChannel:
         self._round, self._client, self._other = occasion.round, client, other
 
     def seal(self, shares: bytes) -> bytes:
-        """Encrypt what this client sends to the other."""
+        """Encrypt shares for the other client."""
         return self._cipher.encrypt(_PLACE.pack(self._round, self._client, self._other), shares, self._roster)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """Decrypt what the other client sent to this one; None if it was not the other who sealed it."""
+        """Decrypt shares of the other client; None if another has sealed them."""
         try:
             return self._cipher.decrypt(_PLACE.pack(self._round, self._other, self._client), sealed, self._roster)
         except InvalidTag:

@@ -1,8 +1,8 @@
-"""Server of a secure sum, without any transport: it learns the sum and who is in it.
+"""Server of a secure sum, without any transport; it learns the sum and the clients in it.
 
-Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020. Four phases, each closed by the call that makes the
-next messages: keys (who answers is U1), shares (U2), masked inputs (U3), unmask replies (U4). What comes after its
-phase is refused, so a late masked input never meets the secrets that were rebuilt because it was missing.
+Bonawitz et al. 2017, fig. 4, on the neighbours of Bell et al. 2020, in four phases: keys (of the clients U1), shares (U2),
+masked inputs (U3) and unmask replies (U4). The call that makes the next messages closes a phase. Later messages of it are
+refused: a late masked input could be unmasked by the secrets that were rebuilt because it was missing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ from quorank.privacy.secure_sum.shamir import join_shares
 
 
 class RoundFailed(BadInput):
-    """The end of a round without a sum: too few clients stayed, their masks do not join them, or one dealt false shares."""
+    """End of a round without a sum: too few clients, masks that do not connect them, or false shares."""
 
 
 class SecureServer:
-    """Server of one round; its methods are called phase by phase.
+    """Server of one round, called phase by phase.
 
     receive_keys … key_lists, receive_shares … deliveries, receive_masked … unmask_requests, receive_reply … total.
-
-    `neighbourhood` is what `neighbours_for` says for the clients who sent keys, unless it is given.
+    `neighbourhood` is by default that of `neighbours_for` for the clients who sent keys.
     """
 
     def __init__(self, occasion: Occasion, length: int, neighbourhood: Neighbourhood | None = None) -> None:
@@ -70,7 +69,7 @@ class SecureServer:
         self._keys[message.client] = message
 
     def key_lists(self) -> dict[int, KeyList]:
-        """Close the roster of all who sent keys, and return it for each one with the keys of its neighbours."""
+        """Close the roster and return it for each client, with the keys of its neighbours."""
         n = len(self._keys)
         self.require_enough(n, "clients sent keys", least=2)
         plan = self.neighbourhood = self.neighbourhood or neighbours_for(n)
@@ -122,7 +121,7 @@ class SecureServer:
         self._masked[message.client] = vector
 
     def unmask_requests(self) -> dict[int, UnmaskRequest]:
-        """Return what each survivor is asked for; before that, fail if the sum could not be had or would fall apart."""
+        """Return the request to each survivor; fail if shares are missing or masks do not connect the survivors."""
         self._check_holders(self._masked, "sent masked inputs")
         if not self._ring.joins(self._masked):
             groups = "the masks of those who stayed may join them in more than one group, whose sums would be seen"
@@ -155,7 +154,7 @@ class SecureServer:
                 self._mask_keys.setdefault(owner, {})[holder] = share
 
     def _true(self, owner: int, holder: int, of: bytes, share: bytes) -> bool:
-        """Return whether the share is the one that its owner has committed itself to; else the holder is a liar."""
+        """Return whether a share matches its owner's commitment; else record the holder as a liar."""
         true = masks.is_committed(self.occasion, owner, holder, of, share, self._commitments[owner][holder])
         if not true:
             self.liars[holder] = "secure-sum.false-share"
@@ -180,7 +179,7 @@ class SecureServer:
         return total
 
     def _add_back(self, total: Uint32s, dropped: int) -> None:
-        """Add what a dropped client would have added for each survivor: it cancels what the survivor added."""
+        """Add the pair masks of a dropped client, which cancel those of the survivors."""
         private = X25519PrivateKey.from_private_bytes(self._rebuilt(dropped, self._mask_keys[dropped]))
         self._require_honest(dropped, private.public_key().public_bytes_raw() == self._keys[dropped].mask_key)
         for other in self._ring.masked_with(dropped):
@@ -189,7 +188,7 @@ class SecureServer:
                 total += masks.pair_mask(self.occasion, secret, dropped, other, self.length)
 
     def _require_honest(self, owner: int, true: bool) -> None:
-        """Fail the round where shares that are all as their owner committed itself to give another secret."""
+        """Fail the round if an owner's shares match its commitments but not its secret."""
         if not true:
             self.liars[owner] = "secure-sum.false-dealing"
             fault = (
@@ -203,14 +202,14 @@ class SecureServer:
         return join_shares([share for _, share in chosen], [place for place, _ in chosen])
 
     def require_enough(self, count: int, what: str, least: int = 0) -> None:
-        """Fail the round where fewer than `least` (by default the threshold) are left to go on with."""
+        """Fail the round if fewer than `least` (by default the threshold) are left."""
         least = least or self._threshold
         if count < least:
             fault = f"has no secure sum: {count} {what}, and it takes {least}; repeat it with more clients"
             raise RoundFailed("secure-sum.too-few", f"round {self.occasion.round} {fault}")
 
     def _check_holders(self, staying: Collection[int], what: str) -> None:
-        """Each client who shared its secrets must keep a threshold of holders; else nothing is revealed."""
+        """Fail the round unless each client who shared its secrets keeps a threshold of holders."""
         holders = [sum(h in staying for h in self._holders[owner]) for owner in self._shares]
         self.require_enough(min(holders, default=0), f"holders of some client's shares {what}")
 

@@ -2,8 +2,8 @@
 
 The secret is the constant term of a random polynomial of degree t − 1, a share is its value at the holder's place
 1, 2, …: any t shares give the secret, any t − 1 are uniform for every secret. The field is GF(2)[z] modulo
-z⁸ + z⁴ + z³ + z + 1 (that of AES). Eight bytes are multiplied at once in a 64-bit word by shifts and exclusive ors:
-only places steer a branch, and they are public, so the time taken says nothing about a secret, as a table would.
+z⁸ + z⁴ + z³ + z + 1 (that of AES). Eight bytes are multiplied at once in a 64-bit word by shifts and exclusive ors. Only
+places, which are public, decide branches, and no table is read, so the time taken does not depend on a secret.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def inverse(element: Any) -> Any:
 
 @kernel
 def _evaluate(coefficients: Uint64s, shares: Uint64s) -> None:
-    """Horner's rule at each place; the loops over words are the inner ones, so that they run side by side."""
+    """Evaluate by Horner's rule at each place; the inner loops are over words, which vectorises them."""
     size = shares.shape[1]
     value, step = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
     for holder in range(shares.shape[0]):
@@ -104,7 +104,7 @@ def _evaluate(coefficients: Uint64s, shares: Uint64s) -> None:
 
 @kernel
 def _interpolate(places: Uint64s, shares: Uint64s, secret: Uint64s) -> None:
-    """Lagrange at 0: share i weighs Π_{j≠i} x_j/(x_j − x_i), and minus is exclusive or."""
+    """Interpolate at 0 (Lagrange): share i weighs Π_{j≠i} x_j/(x_j − x_i), where minus is exclusive or."""
     for i in range(len(places)):
         above, below = _1, _1
         for j in range(len(places)):
