@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from part_examples import EXAMPLES
 
-from quorank.engines import ahead
+from quorank.engines import process
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Momentum, Sampled
@@ -23,13 +23,13 @@ SERVERS = [Add(), Add(step=7.0, average=2.0), Add(step=7.0, average=-0.5, among=
 @pytest.fixture
 def calls(monkeypatch) -> list[int]:
     """How many rounds each call of the kernel played."""
-    found, kernel = [], ahead._play_rounds
+    found, kernel = [], process._play_rounds
 
     def count(*arguments) -> int:
         found.append(kernel(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(ahead, "_play_rounds", count)
+    monkeypatch.setattr(process, "_play_rounds", count)
     return found
 
 
