@@ -184,17 +184,11 @@ def zipf(n: int, exponent: float) -> Doubles:
     return np.asarray(weights / weights.sum())
 
 
+@kernel
 def alias_table(probabilities: Doubles) -> tuple[Doubles, Int32s]:
     """Return Walker's alias table, with which a draw costs one comparison."""
     n = len(probabilities)
-    accept, other = probabilities * n, np.arange(n, dtype=np.int32)
-    _fill_alias(accept, other)
-    return accept, other
-
-
-@kernel
-def _fill_alias(accept: Doubles, other: Int32s) -> None:
-    n = len(accept)
+    accept, other = probabilities * n, np.arange(n).astype(np.int32)
     small, large = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
     n_small = n_large = 0
     for i in range(n):
@@ -217,6 +211,7 @@ def _fill_alias(accept: Doubles, other: Int32s) -> None:
         accept[small[i]] = 1.0
     for i in range(n_large):
         accept[large[i]] = 1.0
+    return accept, other
 
 
 def pick(draws: Doubles, accept: Doubles, other: Int32s) -> Integers:

@@ -28,7 +28,7 @@ from quorank.rankers import Linear, Ranker
 from quorank.silos.holdings import Grades, Holding
 from quorank.text import FEATURE_NAMES, Features, FieldStatistics, QueryRows, to_ranking_data
 from quorank.text.feedback import Feedback
-from quorank.text.latent import Latent, LatentSpace
+from quorank.text.latent import LatentSpace
 
 EvidenceName = Literal["feedback", "latent", "embedding"]
 Statistics = Callable[[Sequence[str]], tuple[FieldStatistics, FieldStatistics]]
@@ -85,7 +85,7 @@ class PartySearch:
 
     @cached_property
     def _space(self) -> LatentSpace:
-        return Latent().space(self.party.documents.body)
+        return LatentSpace.build(self.party.documents.body)
 
     def rows(self, query: int, grades: Grades) -> QueryRows:
         """Return the list of a query in the order of the search, with unnormalised features."""
