@@ -117,7 +117,9 @@ class Simulator:
 
     @cached_property
     def _split(self) -> Split | None:
-        return self.federation.personal.split(self.simulation.ranker, self.simulation.data.n_features)
+        """Division of an update between the shared ranker and the client's offset; None if clients keep nothing."""
+        personal, simulation = self.federation.personal, self.simulation
+        return personal.split(simulation.ranker, simulation.data.n_features) if personal.keeps_parameters else None
 
     def warm(self, state: State) -> None:
         """Compile or load the kernels of a round, so that the first round is timed like the others."""

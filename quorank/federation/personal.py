@@ -6,7 +6,7 @@ parameter) and keeps a part: v ← (1 − decay)·v + keep·update.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -32,15 +32,16 @@ class Personalisation(ABC):
 
     kind: ClassVar[str]
     keeps_parameters: ClassVar[bool] = True  # clients keep an offset, so they must learn on the client
+    METHODS: ClassVar[tuple[str, ...]] = ("split",)
 
-    @abstractmethod
-    def split(self, ranker: Ranker, n_features: int) -> Split | None:
-        """Return the division of an update; None if all of it is sent and nothing is kept."""
+    def split(self, ranker: Ranker, n_features: int) -> Split:
+        """Return the division of an update of a part that `keeps_parameters`."""
+        raise NotImplementedError(f"{self.kind} keeps no parameters")
 
 
 @dataclass(frozen=True)
 class Shared(Personalisation):
-    """No personal parameters: all clients rank by θ.
+    """No personal parameters: every client sends its whole update and ranks by θ.
 
     >>> Shared().keeps_parameters
     False
@@ -48,9 +49,6 @@ class Shared(Personalisation):
 
     kind: ClassVar[str] = "none"
     keeps_parameters: ClassVar[bool] = False
-
-    def split(self, ranker: Ranker, n_features: int) -> Split | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class LocalOffset(Personalisation):
         require_range("rate", self.rate, above=0.0)
         require_range("decay", self.decay, least=0.0, below=1.0)
 
-    def split(self, ranker: Ranker, n_features: int) -> Split | None:
+    def split(self, ranker: Ranker, n_features: int) -> Split:
         ones = np.ones(ranker.size(n_features))
         return Split(ones, self.rate * ones, self.decay)
 
@@ -89,16 +87,19 @@ class LocalOffset(Personalisation):
 class OutputLayer(Personalisation):
     """Shared hidden layer and personal output layer, which is never sent (FedPer, Arivazhagan et al. 2019).
 
-    Needs a ranker with a hidden layer; with another a run is refused with `personal.no-output-layer`.
+    Of the parameters W, b and v of v·a(Wx + b) a client sends its update of W and b and adds that of v to its own v.
+
+    Raises:
+        BadInput: `personal.no-output-layer` from `split` for a ranker without a hidden layer.
 
     >>> from quorank.rankers import MLP
-    >>> OutputLayer().split(MLP(hidden=2), n_features=1).send  # W, b and v
+    >>> OutputLayer().split(MLP(hidden=2), n_features=1).send  # 1 for W and b, 0 for v
     array([1., 1., 1., 1., 0., 0.])
     """
 
     kind: ClassVar[str] = "fedper"
 
-    def split(self, ranker: Ranker, n_features: int) -> Split | None:
+    def split(self, ranker: Ranker, n_features: int) -> Split:
         sentence = 'fedper keeps the output layer, and a linear ranker has none; use ranker mlp, or kind = "offset"'
         require(ranker.hidden > 0, "personal.no-output-layer", sentence, "personal")
         own = np.zeros(ranker.size(n_features))

@@ -85,7 +85,7 @@ class Terms:
 
     @cached_property
     def split(self) -> Split | None:
-        return self.personal.split(self.ranker, self.n_features)
+        return self.personal.split(self.ranker, self.n_features) if self.personal.keeps_parameters else None
 
     @property
     def parameters(self) -> int:
