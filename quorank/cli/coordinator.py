@@ -61,9 +61,14 @@ def start(
         once = {"experiment": experiment, "tune": tune, "features": features, "run": run}
         service.change_settings(home, chosen, once)
     elif tune is not None:
+        from quorank.service.holders.tuning import TuningHome, settings_of
+        from quorank.tuning.field import read_field_tuning
+
         sentence = "a folder runs a federation or a tuning; leave out what is not meant"
         require(experiment is None and features is None, "option.conflict", sentence, "--tune")
-        home = _make_tuning(folder, tune, run, chosen)
+        tuning = read_field_tuning(tune)
+        settings = settings_of(run or tune.stem, tuning, **service.with_address(chosen))
+        home = TuningHome.make(folder, tuning, settings)
     else:
         home = _make(folder, experiment, features, run, chosen)
     service.run_service(home, stay=not exit_when_done, detach=detach, json=json)
@@ -82,14 +87,6 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
     check_experiment(found)
     found, count = fitted_to_data(found) if features is None else (found, features)
     return Home.create(folder, found, Settings(run or file.stem, count, **service.with_address(chosen)))
-
-
-def _make_tuning(folder: Path, file: Path, run: str | None, chosen: dict[str, Any]) -> Home:
-    from quorank.service.holders.tuning import TuningHome, settings_of
-    from quorank.tuning.field import read_field_tuning
-
-    tuning = read_field_tuning(file)
-    return TuningHome.make(folder, tuning, settings_of(run or file.stem, tuning, **service.with_address(chosen)))
 
 
 @app.command()

@@ -25,8 +25,10 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show_progress(title: str, *, quiet: bool = False) -> Watch | None:
+def show_progress(title: str) -> Watch:
     """Return a watcher that shows a run's progress on stderr."""
+    from quorank.reports.panels import compact
+
     line = progress_lines(f"{title}: round")
 
     def watch(progress: Progress) -> None:
@@ -37,7 +39,7 @@ def show_progress(title: str, *, quiet: bool = False) -> Watch | None:
 
         line(progress.done, progress.rounds, details)
 
-    return None if quiet else watch
+    return watch
 
 
 def compiling(*, quiet: bool = False) -> Callable[..., None]:
@@ -84,27 +86,19 @@ def print_result(figures: Any, as_json: bool, show: Callable[[Any], None]) -> No
         show(figures)
 
 
-class _AbsentError(Exception):
-    """A value is None."""
-
-
 class _Filler(Formatter):
-    """Formatter that raises _AbsentError for a value, or a table, that is None; the format `k` is that of `compact`."""
-
-    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        try:
-            return super().get_field(field_name, args, kwargs)
-        except TypeError:  # an item of None
-            raise _AbsentError from None
+    """Formatter that raises TypeError for None, as for an item of None; the format `k` is that of `compact`."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        from quorank.reports.panels import compact
+
         if value is None:
-            raise _AbsentError
+            raise TypeError
         return compact(value) if format_spec == "k" else str(super().format_field(value, format_spec))
 
 
 def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the lines `name | value | …` of a template, filled in; lines with a value of None are left out.
+    """Return the lines `name | value | …` of a template, filled in; lines with an absent value or None are left out.
 
     >>> rows_of("round | {round:,} | of {rounds[planned]}", {"round": 1000, "rounds": {"planned": 9}})
     [('round', '1,000', 'of 9')]
@@ -113,7 +107,7 @@ def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """
     rows = []
     for line in template.strip().splitlines():
-        with suppress(_AbsentError):
+        with suppress(LookupError, TypeError):
             rows.append(tuple(_Filler().vformat(cell.strip(), (), figures) for cell in line.split("|")))
     return rows
 
@@ -170,14 +164,6 @@ def consent_line(consent: dict[str, Any]) -> str:
     return f"consent {'on' if consent['given'] else 'off'} since {consent['at']}"
 
 
-def compact(number: float) -> str:
-    """Format a number in few characters: 1234567 is 1.2M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.1f}{letter}"
-    return f"{number:.0f}"
-
-
 SUMMARY = """
 offline | {offline[ndcg@10]:.4f} | nDCG@10 of the final ranker, {evaluation[counted_queries]} test queries; without \
 relevant documents: {left_out}
@@ -199,9 +185,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     """Print the metrics of one run."""
     evaluation, offline, clicks = summary["evaluation"], summary["offline"], summary.get("counterfactual")
     further = [f"{offline[f'ndcg@{depth}']:.4f} @{depth}" for depth in evaluation["cutoffs"] if depth != 10]
-    optional = ("trees", "counterfactual", "metric", "gain", "around", "handed_out", "chosen")
-    words: dict[str, Any] = dict.fromkeys(optional) | summary
-    words |= {
+    words = summary | {
         "further": ", ".join(further) or None,
         "left_out": "left out" if evaluation["no_relevant"] == "skip" else "count 0",
         "claim": _privacy(summary["privacy"]),

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from quorank.reproduce.figure import Figure, PaperFigure
     from quorank.reproduce.report import FigureReport
     from quorank.reproduce.studies import StudyFigure
-    from quorank.reproduce.studies.study import StudyResults
 
 MOST_JOBS = 8  # default; every job holds its own collection in memory
 
@@ -53,6 +52,8 @@ def reproduce(
         _list(json)
         return
     from quorank.errors import require
+    from quorank.files.atomic import make_folder
+    from quorank.reproduce.report import write_index
 
     names = _select([] if all_ else figures or [])
     several = len(names) > 1
@@ -63,18 +64,10 @@ def reproduce(
         folder = out / figure.name.replace("/", "-") if out and several else out or _default_folder(figure)
         reports.append(_reproduce(figure, folder, jobs, json))
         if pages is not None:
-            _write_pages(reports, pages, listed=several)
-
-
-def _write_pages(reports: list[FigureReport], folder: Path, *, listed: bool) -> None:
-    """Write the page of the last figure, and the one that lists all so far."""
-    from quorank.files.atomic import make_folder
-    from quorank.reproduce.report import write_index
-
-    make_folder(folder)
-    say(f"page     {reports[-1].write_markdown(folder)}")
-    if listed:
-        say(f"index    {write_index(reports, folder)}")
+            make_folder(pages)
+            say(f"page     {reports[-1].write_markdown(pages)}")
+            if several:
+                say(f"index    {write_index(reports, pages)}")
 
 
 def _select(requested: list[str]) -> list[str]:
@@ -97,34 +90,29 @@ def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) 
 
 
 def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, json: bool) -> FigureReport:
-    """Run a figure; write, print and return its report."""
-    from quorank.reproduce.figure import Figure
+    """Run a figure or a study; write, print and return its report."""
+    from quorank.reproduce.figure import Figure, reserve_folder
     from quorank.reproduce.figure_report import figure_report
     from quorank.reproduce.results import read_results
     from quorank.reproduce.studies import study_report
+    from quorank.reproduce.studies.study import StudyRequest
 
     if isinstance(chosen, Figure):
         _run(chosen, folder, jobs)
         report = figure_report(read_results(chosen, folder))
     else:
-        report = study_report(chosen, _measure(chosen, folder))
+        reserve_folder(chosen, folder)
+        line = progress_lines(f"{chosen.name}:")
+        request = StudyRequest(
+            chosen.data,
+            chosen.header.repetitions,
+            folder,
+            lambda done, total, what: line(done, total, lambda: f"{what}, "),
+        )
+        report = study_report(chosen, chosen.part.measure(request))
     report.write(folder)
     print_result(report.results, json, lambda _: _show(report, folder))
     return report
-
-
-def _measure(chosen: StudyFigure, folder: Path) -> StudyResults:
-    """Run a study, which is no grid of runs."""
-    from quorank.reproduce.figure import reserve_folder
-    from quorank.reproduce.studies.study import StudyRequest
-
-    reserve_folder(chosen, folder)
-    line = progress_lines(f"{chosen.name}:")
-
-    def progress(done: int, total: int, what: str) -> None:
-        line(done, total, lambda: f"{what}, ")
-
-    return chosen.part.measure(StudyRequest(chosen.data, chosen.header.repetitions, folder, progress))
 
 
 def _show(report: FigureReport, folder: Path) -> None:
@@ -142,15 +130,10 @@ def _list(json: bool) -> None:
     from quorank.reproduce.figure import figure_names, read_shipped
 
     headers = {name: read_shipped(name).tables["figure"] for name in figure_names()}
-    table = [{"figure": name, "about": header["about"], "paper": header["paper"]} for name, header in headers.items()]
-    print_result(table, json, _show_list)
-
-
-def _show_list(figures: list[dict[str, str]]) -> None:
-    rows = [(figure["figure"], figure["about"]) for figure in figures]
-    table = table_of(("figure", "comparison"), rows, padding=(0, 2, 0, 0))
-    table.columns[0].style, table.columns[0].no_wrap = "bold", True
-    print_text(table)
+    figures = [{"figure": name, "about": header["about"], "paper": header["paper"]} for name, header in headers.items()]
+    table = table_of(("figure", "comparison"), [(each["figure"], each["about"]) for each in figures])
+    table.columns[0].no_wrap = True
+    print_result(figures, json, lambda _: print_text(table))
 
 
 def _run(figure: Figure, folder: Path, jobs: int | None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -17,7 +17,6 @@ from quorank.experiments.experiment_file import shipped_names
 
 ENGINES = ("process", "flower", "https")
 SHIPPED = ", ".join(shipped_names())
-T = TypeVar("T")
 
 if TYPE_CHECKING:
     from quorank.experiments.experiment import Experiment
@@ -75,8 +74,7 @@ def run(
     from quorank.experiments.grid import Grid
     from quorank.experiments.run_directory import GRID_FILE, new_folder, read_experiment
 
-    known = f"expected {' or '.join(ENGINES)}, got {engine!r}"
-    require(engine in ENGINES, "option.unknown-value", known, "--engine")
+    require(engine in ENGINES, "option.unknown-value", f"expected {' or '.join(ENGINES)}, got {engine!r}", "--engine")
     require(watch or not (port or stay), "option.conflict", "--port and --stay need --watch")
     if resume is not None:
         sentence = "--resume continues the run as it was started; leave out the file, --set, --seed and --out"
@@ -134,6 +132,7 @@ def _run_one(
     """Run an experiment with progress, logs and a page; return its summary."""
     from quorank.experiments.kept_updates import WARNING
     from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
+    from quorank.experiments.run_logs import open_logs
     from quorank.experiments.runner import run_experiment
     from quorank.reports.report import report_page
 
@@ -142,35 +141,27 @@ def _run_one(
         require(not is_finished(folder), "run.finished", "this run is finished; nothing to resume", str(folder))
     if experiment.keep_every and experiment.federation.privacy.protects:
         say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")
-    opened: list[Callable[[Runner], None]] = [compiling(quiet=quiet), *([] if page is None else [page])]
-    watchers: list[Callable[[Progress], None]] = []
+    announce, show = compiling(quiet=quiet), None if quiet else show_progress("run")
     try:
-        with ExitStack() as shown:
-            if log:
-                from quorank.experiments.run_logs import open_logs
+        with open_logs(log, folder, resume=how["resume"]) as logs:
 
-                logs = shown.enter_context(open_logs(log, folder, resume=how["resume"]))
-                opened.append(logs.opened)
-                watchers.append(logs.watch)
-            progress = show_progress("run", quiet=quiet)
-            watchers += [] if progress is None else [progress]
-            watch, begin = _all_of(watchers), _all_of(opened)
-            return run_experiment(experiment, folder, watch=watch, opened=begin, report=report_page, **how)
+            def opened(runner: Runner) -> None:
+                announce()
+                logs.opened(runner)
+                if page is not None:
+                    page(runner)
+
+            def watch(progress: Progress) -> None:
+                logs.watch(progress)
+                if show is not None:
+                    show(progress)
+
+            return run_experiment(experiment, folder, watch=watch, opened=opened, report=report_page, **how)
     except Interrupted as stopped:
         reason = getattr(stopped, "reason", "")  # of a network that cannot continue
         where = f"after round {stopped.round} of {stopped.rounds}{reason and f' ({reason})'}"
         say(f"quorank: stopped {where}; continue with: {again}")
         raise typer.Exit(1 if reason else 130) from None
-
-
-def _all_of(calls: Sequence[Callable[[T], None]]) -> Callable[[T], None]:
-    """Return a function that calls all of them."""
-
-    def call(argument: T) -> None:
-        for each in calls:
-            each(argument)
-
-    return call
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 
 from quorank import __version__
 from quorank.experiments.runner import Runner
+from quorank.reports.panels import spread_evenly
 from quorank.service.dashboard.loopback_server import loopback_socket, served
 from quorank.service.dashboard.page import page_routes
 from quorank.service.dashboard.status import MemberCounts, Quality, RoundFigures, State, Status, Versions
@@ -55,9 +56,12 @@ class RunWatch:
         judged = np.flatnonzero(np.isfinite(values[MEASURE][:done]))
         newest = Quality("offline nDCG@10", progress.last(MEASURE), None, int(judged[-1]) + 1) if len(judged) else None
         pace = (progress.train_seconds + progress.evaluate_seconds) / done if done else None
-        history = [RoundFigures(int(at) + 1, quality=float(values[MEASURE][at])) for at in _spread(judged)]
+        history = [
+            RoundFigures(int(at) + 1, quality=float(values[MEASURE][at]))
+            for at in judged[spread_evenly(len(judged), CURVE_POINTS)]
+        ]
         replies = values["participants"]
-        history += [RoundFigures(int(at) + 1, replies=float(replies[at])) for at in _spread(np.arange(done))]
+        history += [RoundFigures(int(at) + 1, replies=float(replies[at])) for at in spread_evenly(done, CURVE_POINTS)]
         history += [RoundFigures(t, epsilon=epsilon) for t, epsilon in self._spent if t <= done]
         return replace(
             known,
@@ -77,11 +81,6 @@ class RunWatch:
             epsilon_horizon=self._planned.get("horizon"),
             history=tuple(sorted(history, key=lambda point: point.round)),
         )
-
-
-def _spread(numbers: Any) -> Any:
-    """Return no more than CURVE_POINTS of the numbers, evenly spread, the last among them."""
-    return numbers[np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), CURVE_POINTS)).round().astype(int))]
 
 
 @contextmanager

@@ -79,9 +79,9 @@ def simulate(
         scenario = recorded_scenario(scenario, read_histories(visits)[1])
     progress = None if quiet else progress_lines("tune: iteration")
     history = simulate_tuning(tuning, lambda done: progress and progress(len(done.models), iterations), scenario)
-    for model in history.models if out is not None else ():
-        assert out is not None
-        write_model(model, out / model_file_name(model.version))
+    if out is not None:
+        for model in history.models:
+            write_model(model, out / model_file_name(model.version))
     print_result(_summary(tuning, history), json, lambda figures: _show_history(figures, history))
 
 
@@ -186,11 +186,7 @@ def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
         "loss_kind": tuning.loss,
         "margin": history.margin,
         "sigma": tuning.sigma,
-        "optimiser": str(tuning.optimiser),
-        "closing": str(tuning.closing),
-        "release": str(tuning.release),
-        "guard": str(tuning.guard),
-        "traffic": str(tuning.traffic),
+        **{name: str(getattr(tuning, name)) for name in ("optimiser", "closing", "release", "guard", "traffic")},
         "curve": {
             "updates": history.updates,
             "hours": history.hours,

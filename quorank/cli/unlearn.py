@@ -81,8 +81,7 @@ erased | checked | {gone}; {files_checked} files read again
 
 def _show(result: dict[str, Any]) -> None:
     spread = result.get("retrained_other_seeds") or [None]
-    words = dict.fromkeys(("retrained", "distance", "privacy")) | result
-    words |= {
+    words = result | {
         "who": ", ".join(map(str, result["clients"])),
         "least": min(spread),
         "most": max(spread),

@@ -123,9 +123,12 @@ class Panel:
 
 def thin(curve: Curve, points: int = MOST_POINTS) -> Curve:
     """Return the curve at no more than `points` of its points, evenly spread, the first and the last among them."""
-    if len(curve.x) <= points:
-        return curve
-    return curve.at(np.unique(np.linspace(0, len(curve.x) - 1, points).round().astype(int)))
+    return curve.at(spread_evenly(len(curve.x), points))
+
+
+def spread_evenly(count: int, most: int) -> Integers:
+    """Return no more than `most` of the indices 0 to count − 1, evenly spread, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def block_means(curve: Curve, points: int = 100) -> tuple[Curve, int]:

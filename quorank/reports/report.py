@@ -63,7 +63,8 @@ def describe_run(run: Run) -> str:
     fold, feedback = run.setting("data.fold"), run.setting("learner.feedback")
     members = "Clients" if clients is None else f"{clients:,} clients"
     source = f"{run.setting('data.source', 'unnamed data')}" + ("" if fold is None else f", fold {fold}")
-    together = f"{_article(ranker)} {ranker} ranker together in {run.summary['rounds']:,} rounds"
+    article = "an" if ranker[:1] in "aeiou" or ranker == "mlp" else "a"  # the letters of MLP are spelled out
+    together = f"{article} {ranker} ranker together in {run.summary['rounds']:,} rounds"
     if feedback is not None:
         learned_from = "labels" if feedback == "labels" else f"the logged clicks of {users or 'simulated'} users"
         return (
@@ -197,11 +198,6 @@ def _qualified(epsilon: Any, entry: Mapping[str, Any], horizon: str) -> str:
     return f"ε = {format_value(epsilon)} at δ = {delta} (unit: {unit}; horizon: {horizon})"
 
 
-def _article(word: str) -> str:
-    # "an mlp": its letters are spelled out, and the first begins with a vowel sound
-    return "an" if word[:1] in "aeiou" or word == "mlp" else "a"
-
-
 def write_report(run: Run | Path | str, path: Path | str) -> Path:
     """Write the report of one run, given as a run or its directory; return its path."""
     return write_whole(path, report_page(run if isinstance(run, Run) else load_run(run)).encode())
@@ -211,6 +207,7 @@ def report_page(run: Run) -> str:
     """Return the report of one run as HTML."""
     name, summary = run_name(run), run.summary
     unlearned, clicks, privacy = summary.get("unlearned"), summary.get("counterfactual"), summary.get("privacy")
+    folder = Path(run.path.name) if run.path.is_absolute() else run.path  # the folders above are private
     return render(
         "run.html",
         title=f"{name} · Quorank run",
@@ -230,7 +227,7 @@ def report_page(run: Run) -> str:
         privacy=describe_privacy(privacy),
         spent=[_spent(run, privacy)] if privacy and len(run.spent) > 1 else [],
         privacy_fields=privacy_fields(privacy) if privacy else [],
-        config_path=_config_path(run),
+        config_path=shlex.quote((folder / "run.toml").as_posix()),
         configuration=(run.path / "run.toml").read_text(encoding="utf-8").strip(),
         seed=run.seed,
         version=summary["version"],
@@ -240,12 +237,6 @@ def report_page(run: Run) -> str:
 def run_name(run: Run) -> str:
     """Return the name of the run's directory, without its location."""
     return run.path.resolve().name
-
-
-def _config_path(run: Run) -> str:
-    """Return the relative path of run.toml, quoted for a shell."""
-    folder = Path(run.path.name) if run.path.is_absolute() else run.path
-    return shlex.quote((folder / "run.toml").as_posix())
 
 
 def _figures(run: Run) -> list[tuple[str, str, str]]:
