@@ -176,7 +176,7 @@ def _environment() -> Environment:
     found.filters |= {
         "duration": duration, "ago": ago, "count": count, "small": small, "event": event_sentence, "bytes": byte_count,
     }  # fmt: skip
-    found.globals["moment"] = _moment
+    found.globals["moment"] = lambda seconds: datetime.fromtimestamp(min(max(seconds, 0.0), 4e9), UTC)
     return found
 
 
@@ -231,10 +231,6 @@ PHASES: Mapping[str, str] = {  # of a group's session, in order
     "end": "every party receives and stores the ranker",
     "done": "every party has the ranker",
 }
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(min(max(seconds, 0.0), 4e9), UTC)
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

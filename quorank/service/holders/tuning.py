@@ -163,11 +163,6 @@ class TuningService(Held[TuningHome]):
                 self.store.keep(documents, finished)
         except RepliesCame:
             return False  # read them first
-        self._begin_next(after, model)
-        return True
-
-    def _begin_next(self, after: TuningState, model: Model) -> None:
-        """Report the published version, and begin the next."""
         seconds = self.clock() - self.opened
         self.end_round(RoundFigures(model.version, seconds, model.updates, model.loss))
         self._accepted += model.updates
@@ -176,6 +171,7 @@ class TuningService(Held[TuningHome]):
         self.tell("version_published", round=model.version, replies=model.updates, loss=model.loss, seconds=seconds)
         self._last_reply = self._reply_count = 0
         self._write_version(model)
+        return True
 
     def _write_version(self, model: Model) -> None:
         """Write the files of the version; errors of the disk are ignored, since the next version writes them again."""

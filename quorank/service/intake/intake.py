@@ -28,7 +28,6 @@ from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import parse_json
 from quorank.protocol import requests
 from quorank.protocol.messages import Publication, check_leaving_request
-from quorank.protocol.terms import Terms
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.home import Home
 from quorank.service.intake.limits import IntakeTraffic, network_of
@@ -120,13 +119,14 @@ class Intake:
         self.stopping = False
         self.refusals = Counter[str]()  # by code, since the last write
         self._service, self._terms = home.key.public, home.terms_table
-        self._proxied, self._pause = home.settings.behind_proxy, home.settings.pause
         self._view = View(-1, None, None, False)
         self._looked = self._compared = -1e9
         self._ahead = 0.0  # offset of the store's clock
         self._looking, self._reader = asyncio.Lock(), ThreadPoolExecutor(1, "reader")
         self._log = EventLog(sys.stderr)
-        self._parameters = _parameters(self._terms)
+        # of a release under the members' terms
+        devices = "n_features" in self._terms
+        self._parameters = home.terms(0).parameters if devices else int(self._terms.get("parameters", 1))
         self._enrolled: list[int] = []  # since the last write
         self._due: asyncio.TimerHandle | None = None  # next write
         self.routes: dict[tuple[str, str], Callable[[Request], Awaitable[HttpAnswer]]] = {
@@ -192,7 +192,7 @@ class Intake:
 
     def _address(self, scope: Scope, headers: Mapping[str, str]) -> str:
         """Return the client's address; of X-Forwarded-For only the proxy's own entry counts, and only behind a proxy."""
-        if self._proxied and "x-forwarded-for" in headers:
+        if self.home.settings.behind_proxy and "x-forwarded-for" in headers:
             return network_of(headers["x-forwarded-for"].rpartition(",")[2].strip())
         client = scope.get("client")
         return network_of(str(client[0])) if client else ""
@@ -309,7 +309,7 @@ class Intake:
 
     def _next(self) -> tuple[bytes, bytes]:
         open_ = self._view.open
-        return requests.NEXT.encode(), _seconds(self._pause if open_ is None else open_.next)
+        return requests.NEXT.encode(), _seconds(self.home.settings.pause if open_ is None else open_.next)
 
     # ------------------------------------------------------------ calls
 
@@ -404,13 +404,6 @@ class Intake:
         """Return whether the service can work, without anything about members."""
         table = await asyncio.get_running_loop().run_in_executor(None, self.overview.health)
         return as_json(200 if table["ok"] else 503, table)
-
-
-def _parameters(terms: Mapping[str, Any]) -> int:
-    """Return the number of parameters of a release under device terms."""
-    if "n_features" in terms:
-        return Terms.read({**terms, "client": 0}).parameters
-    return int(terms.get("parameters", 1))
 
 
 def _seconds(wait: float) -> bytes:
