@@ -39,10 +39,8 @@ from quorank.search.sources import SOURCES, Source
 from quorank.search.taking_part import TakingPart
 
 CANDIDATES = 200
-PAGE = 10
-"""Results of a page; only choices among these are learned from."""
-REMEMBERED = 500
-"""Number of last searches whose results may still be chosen."""
+PAGE = 10  # results of a page; only choices among these are learned from
+REMEMBERED = 500  # number of last searches whose results may still be chosen
 FIT = PersonalFit()
 Order = Literal["relevance", "date"]
 

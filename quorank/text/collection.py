@@ -10,8 +10,7 @@ from itertools import repeat
 from quorank.errors import BadInput, brief
 from quorank.text.tokens import normalised_words
 
-_NAME = 32
-"""Characters of a name that are shown."""
+_NAME = 32  # characters of a name that are shown
 NAMED_FORMATS = "BEIR, JSON lines, SMART, TREC, Reuters SGML, folder of text files or mbox"
 """Names of the readable formats, as `TextCollection.format` has them, for an option's help."""
 LAYOUTS = (
@@ -51,8 +50,7 @@ class Skipped:
     example: str
 
 
-SkipRecord = Mapping[str, Skipped]
-"""Reason, as `judgements_of_unknown_queries`, → what was left out for it."""
+SkipRecord = Mapping[str, Skipped]  # reason, as `judgements_of_unknown_queries`, → what was left out for it
 
 
 @dataclass(frozen=True)

@@ -163,8 +163,7 @@ def _unit(rows: Doubles) -> Floats:
     return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0), dtype=np.float32)
 
 
-Embedder = WordVectors | OnnxEncoder
-"""Embedder of a party's texts."""
+Embedder = WordVectors | OnnxEncoder  # embedder of a party's texts
 
 
 def open_embedder(path: Path) -> Embedder:

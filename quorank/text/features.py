@@ -30,8 +30,7 @@ from quorank.kernels.arrays import Doubles
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)
-HALF = 0.5
-"""Occurrences that stand for none."""
+HALF = 0.5  # occurrences that stand for none
 
 
 def idf_published(documents: float, frequency: Doubles) -> Doubles:

@@ -22,11 +22,9 @@ from quorank.text.collection import Document, refuse_twice
 from quorank.text.features import Features, FieldCounts, FieldStatistics, bm25_robertson, pair_features
 from quorank.text.tokens import Tokeniser, normalised_words
 
-FieldName = Literal["body", "title", "whole"]
-"""Indexed part of a document: its body, its title, or both (`whole_text`)."""
+FieldName = Literal["body", "title", "whole"]  # indexed part of a document: its body, its title, or both (`whole_text`)
 
-UNSEEN = -1
-"""The id of a term that no document holds."""
+UNSEEN = -1  # the id of a term that no document holds
 
 
 class _TermIds(dict[str, int]):

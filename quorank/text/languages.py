@@ -17,18 +17,13 @@ from quorank.text.collection import TextCollection
 from quorank.text.function_words import FUNCTION_WORDS, Language
 from quorank.text.tokens import normalised_words
 
-MOST_TEXTS = 1000
-"""Maximum number of texts in a sample."""
-MOST_CHARACTERS = 2000
-"""Characters read from the beginning of each document."""
-FEWEST_WORDS = 20
-"""Minimum number of words for a detection."""
+MOST_TEXTS = 1000  # maximum number of texts in a sample
+MOST_CHARACTERS = 2000  # characters read from the beginning of each document
+FEWEST_WORDS = 20  # minimum number of words for a detection
 LEAST_SHARE = 0.06
 """Minimum share of function words; below it the text is a list of names, code, or in another language."""
-LEAST_WORDS = 3
-"""Minimum number of distinct function words."""
-LEAST_RATIO = 1.1
-"""Least ratio of the first language's share to the second's."""
+LEAST_WORDS = 3  # minimum number of distinct function words
+LEAST_RATIO = 1.1  # least ratio of the first language's share to the second's
 
 _OF_PROGRAMS = {
     "all", "and", "as", "by", "case", "do", "else", "end", "for", "from", "if", "in", "is", "let", "no", "not", "on",

@@ -22,32 +22,6 @@ from quorank.text.index import UNSEEN, Index
 LATENT = 6  # in the addresses of draws: where the search for the space begins
 
 
-@dataclass(frozen=True)
-class Latent:
-    """Number of directions, and of passes over the documents that look for them."""
-
-    dimensions: int = 64  # k
-    passes: int = 8
-
-    def space(self, index: Index) -> LatentSpace:
-        """Find the space of an index; with fewer documents or terms than dimensions it has as many as there are."""
-        from scipy.sparse import csr_array
-
-        documents, terms = index.n_documents, len(index.vocabulary)
-        k = max(1, min(self.dimensions, documents, terms))
-        idf = 1.0 + np.log(max(documents, 1) / np.maximum(index.document_frequency, 1))
-        values = (1.0 + np.log(index.counts)) * idf[index.terms]
-        owner = np.repeat(np.arange(documents), np.diff(index.offsets))
-        values /= np.sqrt(np.bincount(owner, values**2, minlength=documents))[owner]
-        by_document = csr_array((values, index.terms, index.offsets), shape=(documents, terms))
-        by_term = by_document.T.tocsr()
-        basis = 2.0 * uniforms(1, Purpose.DOCUMENTS, k * terms, round_=LATENT).reshape(terms, k) - 1.0
-        for _ in range(self.passes):
-            basis = np.asarray(by_term @ (by_document @ basis))
-            _orthonormalise(basis)
-        return LatentSpace(idf, basis, _unit_rows(np.asarray(by_document @ basis)))
-
-
 @dataclass(frozen=True, eq=False)
 class LatentSpace:
     """Space of one index, with all documents in it."""
@@ -55,6 +29,25 @@ class LatentSpace:
     idf: Doubles = field(repr=False)  # (vocabulary,)
     basis: Doubles = field(repr=False)  # (vocabulary, k), orthonormal columns
     documents: Doubles = field(repr=False)  # (documents, k), of length 1, or 0 where nothing is left of a document
+
+    @classmethod
+    def build(cls, index: Index, dimensions: int = 64, passes: int = 8) -> LatentSpace:
+        """Find the space of an index by some passes over its documents; k is `dimensions`, or all documents or terms."""
+        from scipy.sparse import csr_array
+
+        documents, terms = index.n_documents, len(index.vocabulary)
+        k = max(1, min(dimensions, documents, terms))
+        idf = 1.0 + np.log(max(documents, 1) / np.maximum(index.document_frequency, 1))
+        values = (1.0 + np.log(index.counts)) * idf[index.terms]
+        owner = np.repeat(np.arange(documents), np.diff(index.offsets))
+        values /= np.sqrt(np.bincount(owner, values**2, minlength=documents))[owner]
+        by_document = csr_array((values, index.terms, index.offsets), shape=(documents, terms))
+        by_term = by_document.T.tocsr()
+        basis = 2.0 * uniforms(1, Purpose.DOCUMENTS, k * terms, round_=LATENT).reshape(terms, k) - 1.0
+        for _ in range(passes):
+            basis = np.asarray(by_term @ (by_document @ basis))
+            _orthonormalise(basis)
+        return cls(idf, basis, _unit_rows(np.asarray(by_document @ basis)))
 
     def cosines(self, terms: Int32s, rows: Integers) -> Doubles:
         """Compute (rows,) the cosine of some documents with a query of different terms; 0 for a query of unseen terms."""

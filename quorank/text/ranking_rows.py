@@ -21,12 +21,9 @@ from quorank.text.collection import SkipRecord, TextCollection, add_skipped
 from quorank.text.features import FEATURE_NAMES
 from quorank.text.index import IndexedDocuments
 
-DEPTH = 100
-"""Candidates of a query."""
-HIGHEST = 4
-"""Grades above are taken as this one."""
-FEWEST = 5
-"""Queries that three splits take."""
+DEPTH = 100  # candidates of a query
+HIGHEST = 4  # grades above are taken as this one
+FEWEST = 5  # queries that three splits take
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,7 @@ from quorank.text.function_words import FUNCTION_WORDS, Language
 
 Stemming = Literal["none", "porter", Language]
 StopWords = Literal["none", Language]
-LONGEST = 64
-"""Characters of the longest word."""
+LONGEST = 64  # characters of the longest word
 
 _ENGLISH = """
 a an the this that these those such same

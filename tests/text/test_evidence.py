@@ -14,7 +14,7 @@ from quorank.text import Document, Features, Index, IndexedDocuments, Tokeniser
 from quorank.text.embeddings import WordVectors, open_embedder
 from quorank.text.feedback import Feedback
 from quorank.text.index import whole_text
-from quorank.text.latent import Latent
+from quorank.text.latent import LatentSpace
 
 PLAIN = Tokeniser(stop_words="none")
 
@@ -66,7 +66,7 @@ def test_feedback_expands_by_the_terms_of_the_first_documents() -> None:
 
 def test_the_latent_space_is_that_of_the_singular_vectors() -> None:
     index = drawn_index()
-    space = Latent(dimensions=4, passes=60).space(index)
+    space = LatentSpace.build(index, dimensions=4, passes=60)
     assert space.basis.T @ space.basis == pytest.approx(np.eye(4), abs=1e-9)
     values = (1 + np.log(index.counts)) * space.idf[index.terms]
     matrix = csr_array((values, index.terms, index.offsets), shape=(index.n_documents, len(index.vocabulary))).toarray()
@@ -82,7 +82,7 @@ def test_the_latent_space_is_that_of_the_singular_vectors() -> None:
 
 def test_the_latent_space_finds_what_shares_no_word_and_has_the_same_bits_every_time() -> None:
     index = drawn_index()
-    spaces = [Latent(dimensions=6).space(index) for _ in range(2)]
+    spaces = [LatentSpace.build(index, dimensions=6) for _ in range(2)]
     assert spaces[0].documents.tobytes() == spaces[1].documents.tobytes()
     ids = index.term_ids(["w1x3"])
     topic = np.array([t for t, word in enumerate(index.vocabulary) if word.startswith("w1x")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import time
 import zipfile
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damaged_files import mutations, refusals
+from damaged_files import archive, mutations, refusals
 from refusals import refused
 
 from quorank.text import read_collection
@@ -40,13 +39,12 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def beir_zip(corpus: bytes = LINES, **members: bytes) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("set/corpus.jsonl", corpus)
-        packed.writestr("set/queries.jsonl", b'{"_id": "q", "text": "what"}\n')
-        packed.writestr("set/qrels/test.tsv", b"query-id\tcorpus-id\tscore\nq\t1\t1\n")
-    return out.getvalue()
+BEIR = {
+    "set/corpus.jsonl": LINES,
+    "set/queries.jsonl": b'{"_id": "q", "text": "what"}\n',
+    "set/qrels/test.tsv": b"query-id\tcorpus-id\tscore\nq\t1\t1\n",
+}
+BEIR_ZIP = archive(BEIR, zipfile.ZIP_DEFLATED)
 
 
 # ------------------------------------------------------------ each reader, over damaged copies
@@ -58,7 +56,7 @@ SOURCES = {
     "a.trec": TREC,
     "a.sgm": REUTERS,
     "a.mbox": MBOX,
-    "a.zip": beir_zip(),
+    "a.zip": BEIR_ZIP,
     "a.jsonl.gz": gzip.compress(LINES, mtime=0),
 }
 
@@ -100,11 +98,11 @@ def test_damaged_judgements_are_read_or_refused() -> None:
 @pytest.mark.parametrize("cut", [30, 60, -1, -30])
 def test_a_cut_zip_file_is_refused(tmp_path: Path, cut: int) -> None:
     with refused("file.damaged", f"{tmp_path / 'a.zip'}"):
-        read_collection(write(tmp_path / "a.zip", beir_zip()[:cut]))
+        read_collection(write(tmp_path / "a.zip", BEIR_ZIP[:cut]))
 
 
 def test_a_damaged_member_is_named(tmp_path: Path) -> None:
-    content = bytearray(beir_zip())
+    content = bytearray(BEIR_ZIP)
     at = content.index(b"corpus.jsonl") + len(b"corpus.jsonl")
     content[at : at + 10] = bytes(10)
     with refused("file.damaged", f"{tmp_path / 'a.zip'}, member 'set/corpus.jsonl'"):
@@ -115,7 +113,7 @@ def test_a_damaged_member_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, 99])
 def test_methods_that_cannot_be_bounded_are_refused(tmp_path: Path, method: int) -> None:
-    content = bytearray(beir_zip())
+    content = bytearray(BEIR_ZIP)
     for mark, place in ((b"PK\3\4", 8), (b"PK\1\2", 10)):
         at = content.index(mark)
         content[at + place] = method

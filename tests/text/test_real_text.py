@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import bm25s
 import numpy as np
 import pytest
 
 from quorank.text import Features, IndexedDocuments, Tokeniser, read_collection
-
-
-@pytest.fixture(scope="module")
-def real_text():
-    """Folder with real text collections, which are only read, or a skip."""
-    root = Path(__file__).parents[2]
-    folder = Path(os.environ.get("QUORANK_DATA") or root.parent / "shared" / "data")
-    if not (folder / "cranfield").is_dir():
-        pytest.skip(f"no real text: {folder} has no cranfield (set QUORANK_DATA to a folder that has)")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -32,8 +19,8 @@ def real_text():
         ("nfcorpus", 3_633, 3_237, 3_237, 134_294, {1, 2}),
     ],
 )
-def test_counts_are_those_of_the_collections(real_text, name, documents, queries, judged, judgements, grades) -> None:
-    found = read_collection(real_text / name)
+def test_counts_are_those_of_the_collections(real_data, name, documents, queries, judged, judgements, grades) -> None:
+    found = read_collection(real_data(name))
     assert (found.name, len(found.documents), len(found.queries)) == (name, documents, queries)
     # every line of their files of judgements is kept
     total = sum(map(len, found.judgements.values()))
@@ -44,9 +31,9 @@ def test_counts_are_those_of_the_collections(real_text, name, documents, queries
     assert sum(not document.title for document in found.documents) == len(empty)
 
 
-def test_cranfield_judgements_belong_to_their_queries(real_text) -> None:
+def test_cranfield_judgements_belong_to_their_queries(real_data) -> None:
     """Taken by the .I numbers, they would be no better than chance: so BM25 tells whether they are in place."""
-    found = read_collection(real_text / "cranfield")
+    found = read_collection(real_data("cranfield"))
     indexed = IndexedDocuments.build(found.documents, Tokeniser())
     precision = []
     for query in found.queries:
@@ -56,8 +43,8 @@ def test_cranfield_judgements_belong_to_their_queries(real_text) -> None:
     assert np.mean(precision) > 0.2
 
 
-def test_bm25_on_real_text(real_text) -> None:
-    found = read_collection(real_text / "med")
+def test_bm25_on_real_data(real_data) -> None:
+    found = read_collection(real_data("med"))
     tokeniser = Tokeniser()
     indexed = IndexedDocuments.build(found.documents, tokeniser)
     theirs = bm25s.BM25(method="atire", k1=1.2, b=0.75, dtype="float64")

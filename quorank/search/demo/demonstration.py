@@ -48,8 +48,7 @@ CHANGES = {
     "privacy": {"kind": "none"},
 }
 """Changes to the shipped experiment: noise cannot hide a handful of persons, so their updates have none."""
-DEADLINE, PAUSE = 30.0, 2.0
-"""Deadline of a round and polling interval, seconds."""
+DEADLINE, PAUSE = 30.0, 2.0  # deadline of a round and polling interval, seconds
 LOOK_SECONDS, ROUND_SECONDS = 0.05, 60.0
 
 

@@ -19,14 +19,10 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.generated import Generator, TermCounts
 
 NAMES = ("ann", "ben", "cleo", "dan", "eve", "finn")
-WORD_ORDER = 30
-"""Round in the addresses of draws."""
-SENTENCE, PARAGRAPH = 9, 60
-"""Length of a generated sentence and paragraph, words."""
-OLDEST, RECENT = 730 * 86400.0, 30 * 86400.0
-"""Bounds on the age of a note, and of a relevant one, seconds."""
-AGE_EXPONENT = 3.0
-"""Exponent of ages OLDEST·u³, u uniform: half of the notes are from the last three months."""
+WORD_ORDER = 30  # round in the addresses of draws
+SENTENCE, PARAGRAPH = 9, 60  # length of a generated sentence and paragraph, words
+OLDEST, RECENT = 730 * 86400.0, 30 * 86400.0  # bounds on the age of a note, and of a relevant one, seconds
+AGE_EXPONENT = 3.0  # exponent of ages OLDEST·u³, u uniform: half of the notes are from the last three months
 
 
 class Note(NamedTuple):

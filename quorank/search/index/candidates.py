@@ -29,16 +29,12 @@ NO_BAND = 4
 SHORTEST_PREFIX = 3
 """Letters of a prefix that is searched in bodies; a shorter one is searched in titles and names alone, and while it is
 typed at their beginning alone."""
-COMPLETIONS = 16
-"""Maximum number of completions of a prefix in the features: the most frequent words."""
+COMPLETIONS = 16  # maximum number of completions of a prefix in the features: the most frequent words
 LITTLE = 3
 """Number of documents in the first three bands, and of documents with a word, below which typos are considered."""
-MOST_NEAR = 8
-"""Maximum number of name words for a word with a typo."""
-LONGEST_KEY = 256
-"""Characters of a name or title that exact matches and beginnings compare."""
-SHORTEST_TYPO, LONG_WORD = 4, 8
-"""Letters of the shortest word that may have a typo, and of one that may have two."""
+MOST_NEAR = 8  # maximum number of name words for a word with a typo
+LONGEST_KEY = 256  # characters of a name or title that exact matches and beginnings compare
+SHORTEST_TYPO, LONG_WORD = 4, 8  # letters of the shortest word that may have a typo, and of one that may have two
 
 
 @dataclass(frozen=True, eq=False, repr=False)

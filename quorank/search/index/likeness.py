@@ -20,12 +20,9 @@ from quorank.text.feedback import telling_terms
 from quorank.text.index import picked, whole_text
 
 FEATURES = Features()
-DOCUMENTS = 8
-"""Number of first documents, m."""
-TERMS = 10
-"""Number of terms taken from them, n."""
-CHARACTERS = 1500
-"""Characters read from the beginning of each document."""
+DOCUMENTS = 8  # number of first documents, m
+TERMS = 10  # number of terms taken from them, n
+CHARACTERS = 1500  # characters read from the beginning of each document
 
 
 def bm25(counts: Doubles, lengths: Doubles, mean_length: float) -> Doubles:

@@ -33,16 +33,11 @@ ROW = np.dtype(
 """Row of a document in a segment."""
 POSTING = np.dtype([("place", "<u2"), ("first", "<u2"), ("count", "<u2")])
 """Posting of a term: row of the document in its segment, position of the first occurrence, number of occurrences."""
-MOST = (1 << 16) - 1
-"""Largest position and number of a posting; beyond they are taken as this one."""
-LARGEST_SEGMENT = 1 << 13
-"""Maximum number of documents in a segment."""
-CHUNK = 1 << 12
-"""Postings in a blob."""
-MERGED = 4
-"""Number of segments of about the same size that are merged."""
-REMEMBERED = 1 << 18
-"""Number of distinct words whose hashes are kept from one batch to the next."""
+MOST = (1 << 16) - 1  # largest position and number of a posting; beyond they are taken as this one
+LARGEST_SEGMENT = 1 << 13  # maximum number of documents in a segment
+CHUNK = 1 << 12  # postings in a blob
+MERGED = 4  # number of segments of about the same size that are merged
+REMEMBERED = 1 << 18  # number of distinct words whose hashes are kept from one batch to the next
 
 Postings = npt.NDArray[Any]  # of POSTING
 

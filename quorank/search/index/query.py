@@ -18,12 +18,9 @@ from quorank.text.tokens import LONGEST, normalised_words
 ClauseKind = Literal["word", "typed", "prefix", "phrase"]
 ClauseField = Literal["any", "title", "name"]
 
-LONGEST_QUERY = 1000
-"""Maximum length of a query, characters."""
-MOST_CLAUSES = 32
-"""Maximum number of words, prefixes and phrases of a query."""
-MOST_IN_PHRASE = 32
-"""Maximum number of words of a phrase."""
+LONGEST_QUERY = 1000  # maximum length of a query, characters
+MOST_CLAUSES = 32  # maximum number of words, prefixes and phrases of a query
+MOST_IN_PHRASE = 32  # maximum number of words of a phrase
 
 _PIECE = re.compile(r'(?:(title|name):)?"([^"]*)"|(\S+)', re.IGNORECASE)
 _OPERATOR = re.compile(r"(title|name|source|type|before|after|since):(.+)", re.IGNORECASE)

@@ -20,8 +20,7 @@ from quorank.text.features import FieldStatistics
 from quorank.text.index import picked
 from quorank.text.tokens import Tokeniser
 
-Fetch = Callable[..., list[tuple[Any, ...]]]
-"""Rows of a statement and its values."""
+Fetch = Callable[..., list[tuple[Any, ...]]]  # rows of a statement and its values
 
 
 def part_key(segment: int, field: int, number: int) -> int:

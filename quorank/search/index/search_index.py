@@ -37,8 +37,7 @@ from quorank.text.tokens import Tokeniser
 FILE = "index.sqlite"
 BATCH_DOCUMENTS, BATCH_CHARACTERS, BATCH_SECONDS = 2000, 1 << 22, 2.0
 """Documents, characters, and waiting seconds of its first document at which a batch is written."""
-MOST_SKIPPED = 10_000
-"""Maximum number of lines in the log of a source; the oldest are dropped."""
+MOST_SKIPPED = 10_000  # maximum number of lines in the log of a source; the oldest are dropped
 _READER = ("cache_size = -16000", "temp_store = MEMORY", "query_only = ON")
 _WRITER = (
     "synchronous = NORMAL", "cache_size = -32000", "temp_store = MEMORY", "wal_autocheckpoint = 4000",

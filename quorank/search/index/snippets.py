@@ -10,12 +10,9 @@ from functools import cache, lru_cache
 from quorank.search.index.query import SearchQuery
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
 
-MOST_CHARACTERS = 200_000
-"""Searched characters of a document."""
-MOST_MATCHES = 2000
-"""Matches at which a snippet may begin."""
-WORDS = 32
-"""Length of a snippet, words."""
+MOST_CHARACTERS = 200_000  # searched characters of a document
+MOST_MATCHES = 2000  # matches at which a snippet may begin
+WORDS = 32  # length of a snippet, words
 _BEFORE = 6  # words of a snippet before the first match
 _WORD = re.compile(r"\w+")
 

@@ -40,10 +40,8 @@ from quorank.text.collection import Document
 from quorank.text.index import whole_text
 from quorank.text.tokens import LONGEST, Tokeniser, normalised_words
 
-MOST_DEAD = 0.2
-"""Share of dead rows above which segments are rewritten."""
-STEP = 500
-"""Documents that are removed, or rebuilt, in one step."""
+MOST_DEAD = 0.2  # share of dead rows above which segments are rewritten
+STEP = 500  # documents that are removed, or rebuilt, in one step
 _TOO_LONG = re.compile(rf"[^ ]{{{LONGEST + 1},}}")
 
 _SCHEMA = """

@@ -48,8 +48,7 @@ MESSAGES = {
     "removed": "Removed, and its documents are erased from the index. Your own files are unchanged.",
     "reading": "Reading it again.",
 }
-MOST_BYTES = 1 << 16
-"""Maximum size of a body."""
+MOST_BYTES = 1 << 16  # maximum size of a body
 MOST_FIELDS = 50
 _WEB = re.compile(r"https?://[^\s\x00-\x1f\"<>\\^`{|}]+", re.IGNORECASE)
 RUN_BY_OPENING = frozenset((
@@ -62,8 +61,7 @@ Token = Annotated[str, Length(100)]
 Outcome = tuple[dict[str, Any], str]
 
 
-Change = Callable[[Upkeep], Outcome]
-"""Change with the fields of its request."""
+Change = Callable[[Upkeep], Outcome]  # change with the fields of its request
 
 
 def choose(upkeep: Upkeep, token: Token, document: Number) -> Outcome:

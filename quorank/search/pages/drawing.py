@@ -21,8 +21,7 @@ from quorank.service.dashboard.numbers import ago, byte_count, duration, small
 
 KIND_NAMES = {"folder": "Files", "mail": "Mail", "firefox": "Firefox", "chromium": "Chromium"}
 """Displayed names of the kinds of sources."""
-SMALLEST = 0.005
-"""Number below which a share is shown as 0."""
+SMALLEST = 0.005  # number below which a share is shown as 0
 
 
 def draw(template: str, status: int = 200, **values: Any) -> HTMLResponse:

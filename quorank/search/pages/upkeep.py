@@ -18,8 +18,7 @@ from quorank.search.index import UpdateReport
 from quorank.search.personal_search import PersonalSearch
 from quorank.search.sources.watching import watch_sources
 
-AGAIN = 10.0
-"""Seconds before a failed scan, or a failed contact with the service, is retried."""
+AGAIN = 10.0  # seconds before a failed scan, or a failed contact with the service, is retried
 LONGEST_WAIT = 3600.0
 _JOIN_SECONDS = 5.0
 

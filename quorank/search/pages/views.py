@@ -23,8 +23,7 @@ from quorank.search.sources import ChromiumSource, FirefoxSource
 Since = Literal["", "week", "month", "year"]
 DAYS = {"week": 7, "month": 31, "year": 366}
 SHOWN_CHOICES, SHOWN_TRIALS, SHOWN_RELEASES, SHOWN_LINES = 30, 20, 100, 100
-Given = Mapping[str, str]
-"""Parameters of an address or a form."""
+Given = Mapping[str, str]  # parameters of an address or a form
 
 # ---------------------------------------------------------------- the list
 

@@ -24,8 +24,7 @@ from quorank.search.ranking.search_features import WINDOW, Document, PastChoices
 from quorank.text.tokens import normalised_words
 
 FILE = "choices.sqlite"
-MOST_CHOICES = 5000
-"""Maximum number of choices; the oldest are forgotten."""
+MOST_CHOICES = 5000  # maximum number of choices; the oldest are forgotten
 MOST_TRIALS = 200
 _SCHEMA = """
 CREATE TABLE choices (

@@ -19,8 +19,7 @@ from scipy.special import logsumexp
 
 from quorank.kernels.arrays import Doubles, Floats
 
-ENOUGH = 1e-7
-"""Largest gradient at the minimum."""
+ENOUGH = 1e-7  # largest gradient at the minimum
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +91,7 @@ class RankerTrial(NamedTuple):
     taken: bool  # the ranker is used
 
 
-LEAST = 8
-"""Number of choices below which every ranker is accepted."""
+LEAST = 8  # number of choices below which every ranker is accepted
 
 
 def try_ranker(present: Doubles, new: Doubles, lists: list[ChosenList], fit: PersonalFit) -> RankerTrial:

@@ -34,24 +34,19 @@ PERSONAL_FEATURES = (
     "recency", "frecency", "chosen for this query", "chosen for a longer query", "file", "mail", "page", "depth of path",
     "title is the query", "early match", "close match", "like the first results",
 )  # fmt: skip
-SEARCH_FEATURES = FEATURE_NAMES + PERSONAL_FEATURES
-"""Names of the features, in the order of the ranker's parameters."""
+SEARCH_FEATURES = FEATURE_NAMES + PERSONAL_FEATURES  # names of the features, in the order of the ranker's parameters
 DAY = 86400.0
 HALF_LIFE = 30 * DAY
-FAMILIAR = 2.0
-"""Number of openings today for a frecency of one half."""
-WINDOW = 10
-"""Number of last choices for a query that count."""
-DOUBT = 3.0
-"""Number of choices added to the denominator of a share."""
+FAMILIAR = 2.0  # number of openings today for a frecency of one half
+WINDOW = 10  # number of last choices for a query that count
+DOUBT = 3.0  # number of choices added to the denominator of a share
 FOLDERS = 10.0
 EARLY = 20.0
 _KINDS = {"file": ("folder",), "mail": ("mbox", "maildir", "mail"), "page": ("firefox", "chromium")}
 
 BAND_NAMES = ("exact name", "beginning of the name", "all words", "some words")
 HABIT = 0.5
-SCALE = 10.0
-"""Length of the weight of BM25: the sharpness of a softmax over the scores."""
+SCALE = 10.0  # length of the weight of BM25: the sharpness of a softmax over the scores
 WEIGHTS = {
     "BM25 of body": 1.0,
     "BM25 of title": 0.1,
@@ -65,8 +60,7 @@ WEIGHTS = {
 """Relative weights of features; all others are 0."""
 CHOSEN = SEARCH_FEATURES.index("chosen for this query")
 
-Document = tuple[int, str]
-"""Source and key of a document, which stay the same when it is indexed again."""
+Document = tuple[int, str]  # source and key of a document, which stay the same when it is indexed again
 
 
 class PastChoices(NamedTuple):

@@ -36,10 +36,8 @@ from quorank.search.sources.source import (
     unchanged_below,
 )
 
-LONGEST_ADDRESS = 8000
-"""Characters of the longest address that is kept."""
-MOST_TEXT = 10_000
-"""Characters of a title, of a description and of the names of bookmarks."""
+LONGEST_ADDRESS = 8000  # characters of the longest address that is kept
+MOST_TEXT = 10_000  # characters of a title, of a description and of the names of bookmarks
 _PAGE = re.compile(r"https?://(?:[^/?#@]{0,1000}@)?(?:www\.)?([^/?#]{1,1000})([^?#]*)", re.IGNORECASE)
 _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]*)?", re.IGNORECASE)
 

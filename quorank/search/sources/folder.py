@@ -13,7 +13,6 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -31,18 +30,16 @@ from quorank.search.sources.source import (
     UnchangedDocument,
     plain_text,
     shown_name,
+    sorted_entries,
     stored_path,
     unchanged_below,
 )
 
-MOST_BYTES = 20_000_000
-"""Bytes of a file; larger ones are found by their names only."""
-TICK = 0.02
-"""Resolution of file system clocks, seconds: a file that changed just now is read after this time."""
+MOST_BYTES = 20_000_000  # bytes of a file; larger ones are found by their names only
+TICK = 0.02  # resolution of file system clocks, seconds: a file that changed just now is read after this time
 _CACHE_TAG, _CACHE_SIGNATURE = "CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55"
 _SYSTEM_FOLDERS = frozenset({"/proc", "/sys", "/dev", "/run"})
-_TEMPORARY = "file.unreadable"
-"""Code of a problem that may end without a change of the file."""
+_TEMPORARY = "file.unreadable"  # code of a problem that may end without a change of the file
 _WORD_ENDINGS = (".docx", ".docm", ".dotx")
 
 
@@ -97,15 +94,13 @@ def _scan_folder(folder: _Folder, inner: list[_Folder], known: Mapping[str, str]
     """Yield the files of a folder, and append its folders to `inner`."""
     path, below, prefix, rules = folder
     try:
-        with os.scandir(path) as found:
-            entries = sorted(found, key=attrgetter("name"))
+        entries = sorted_entries(path)
     except (FileNotFoundError, NotADirectoryError):
         yield SkippedDocument(prefix, "folder.vanished", "vanished during the scan")
         return
     except OSError as error:
-        yield SkippedDocument(
-            prefix, "folder.unreadable", f"cannot be read ({error.strerror}); its indexed content stays"
-        )
+        sentence = f"cannot be read ({error.strerror}); its indexed content stays"
+        yield SkippedDocument(prefix, "folder.unreadable", sentence)
         yield from unchanged_below(known, prefix)
         return
     contents: dict[str, bytes] = {}

@@ -29,10 +29,8 @@ xz zip zst
 """
 BINARY_ENDINGS = frozenset(f".{ending}" for ending in _BINARY.split())
 """Endings of files without text that can be read here: they are found by their names and never opened."""
-LONGEST_PAGE = 4_000_000
-"""Characters of an HTML page, with its tags, that are searched."""
-MOST_UNPACKED = 1 << 26
-"""Bytes of XML that a Word document may unpack to."""
+LONGEST_PAGE = 4_000_000  # characters of an HTML page, with its tags, that are searched
+MOST_UNPACKED = 1 << 26  # bytes of XML that a Word document may unpack to
 LONGEST_TITLE = 1000
 MARGIN = 1000  # characters beyond the requested ones, so that a cut text stays longer than these after `strip`
 _BINARY_HEAD, _CHARSET_HEAD = 8192, 2048  # bytes in which a NUL means binary data, and a page must name its encoding

@@ -18,10 +18,8 @@ from typing import NamedTuple
 
 IGNORE_FILES = (".gitignore", ".ignore", ".quorankignore")
 """Names of rule files, each for its own folder; later ones precede earlier ones."""
-MOST_RULES_BYTES = 1 << 16
-"""Bytes of a rule file."""
-MOST_RULES = 2000
-"""Rules of a file."""
+MOST_RULES_BYTES = 1 << 16  # bytes of a rule file
+MOST_RULES = 2000  # rules of a file
 LONGEST_RULE = 1024
 DEFAULT_RULES = b"""\
 .*

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
-from operator import attrgetter
 from pathlib import Path
 from typing import IO, ClassVar, NamedTuple
 
@@ -33,13 +32,13 @@ from quorank.search.sources.source import (
     UnchangedDocument,
     plain_text,
     shown_name,
+    sorted_entries,
     stored_path,
     unchanged_below,
 )
 from quorank.text.readers.mbox import MARK, header_text, parse_message, split_messages
 
-MOST_PARSED = 8_000_000
-"""Bytes of a message that are parsed; attachments follow them."""
+MOST_PARSED = 8_000_000  # bytes of a message that are parsed; attachments follow them
 _END = 1 << 16  # compared bytes at the beginning and the end of the part of a mailbox that was read
 _MAILDIR = frozenset({"cur", "new", "tmp"})
 _ID = re.compile(rb"^message-id:[ \t]*(?:\r?\n[ \t]+)?<?([^>\s]{1,500})", re.IGNORECASE | re.MULTILINE)
@@ -104,7 +103,7 @@ def _scan_folder(root: str, known: Mapping[str, str]) -> Iterator[Scanned]:
     while waiting:
         folder, prefix = waiting.pop()
         try:
-            entries = _entries(folder)
+            entries = sorted_entries(folder)
             folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
             files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
         except OSError as error:
@@ -118,11 +117,6 @@ def _scan_folder(root: str, known: Mapping[str, str]) -> Iterator[Scanned]:
         for entry in files:
             if not entry.name.startswith("."):
                 yield from _scan_file(Path(entry.path), prefix + stored_path(entry.name), known)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        return sorted(found, key=attrgetter("name"))
 
 
 def _scan_file(path: Path, key: str, known: Mapping[str, str]) -> Iterator[Scanned]:
@@ -200,7 +194,7 @@ def _scan_maildir(folder: str, prefix: str, known: Mapping[str, str]) -> Iterato
     done: set[str] = set()
     for part in ("new", "cur"):  # in this order a message that is moved meanwhile is found
         try:
-            entries = _entries(f"{folder}/{part}")
+            entries = sorted_entries(f"{folder}/{part}")
         except OSError as error:
             yield SkippedDocument(f"{prefix}{part}/", "folder.unreadable", f"cannot be read ({error.strerror})")
             yield from (UnchangedDocument(key) for key in known if key.startswith(prefix) and key not in done)

@@ -30,12 +30,9 @@ from quorank.text.readers.decoding import one_line
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-SECONDS = 20.0
-"""Time limit for one file."""
-FILES = 500
-"""Files after which the process is restarted, so that leaks do not add up."""
-MEGABYTES = 640
-"""Memory limit of the process, including its program."""
+SECONDS = 20.0  # time limit for one file
+FILES = 500  # files after which the process is restarted, so that leaks do not add up
+MEGABYTES = 640  # memory limit of the process, including its program
 MOST_PAGES = 5000
 _PROGRAM = "quorank.search.sources.pdf"
 _START = 30.0  # seconds for the start of the process on a busy machine

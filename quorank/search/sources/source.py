@@ -25,6 +25,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,12 +34,9 @@ from quorank.files.atomic import expand_home
 from quorank.parts import to_table
 from quorank.text.readers.decoding import decode
 
-GROUP = "quorank.sources"
-"""Group of entry points by which other packages add sources; the name of an entry is the kind."""
-MOST_CHARACTERS = 1_000_000
-"""Searched characters of a document's body."""
-MOST_VISITS = 10
-"""Number of visits of a page whose times are kept."""
+GROUP = "quorank.sources"  # group of entry points by which other packages add sources; the name of an entry is the kind
+MOST_CHARACTERS = 1_000_000  # searched characters of a document's body
+MOST_VISITS = 10  # number of visits of a page whose times are kept
 _FIRST = 0xF780
 _ESCAPED = re.compile("[\udc80-\udcff\uf780-\uf7ff]")
 _STORED = re.compile("[\uf780-\uf7ff]+")
@@ -74,8 +72,7 @@ class UnchangedDocument:
     key: str
 
 
-Scanned = FoundDocument | SkippedDocument | UnchangedDocument
-"""Item of a scan."""
+Scanned = FoundDocument | SkippedDocument | UnchangedDocument  # item of a scan
 
 
 @dataclass(frozen=True)
@@ -144,6 +141,12 @@ class PathSource(Source):
     def watch_paths(self) -> tuple[Path, ...]:
         """Return the file or folder."""
         return (self.place,)
+
+
+def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder in the order of their names."""
+    with os.scandir(folder) as found:
+        return sorted(found, key=attrgetter("name"))
 
 
 def unchanged_below(known: Mapping[str, str], prefix: str = "") -> Iterator[UnchangedDocument]:

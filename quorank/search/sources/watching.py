@@ -8,9 +8,8 @@ lost.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -19,8 +18,7 @@ from quorank.search.sources.source import Source
 
 SETTLED, LOOK = 500, 1000
 """Milliseconds without a change after which changes are reported, and between two checks for folders that appeared."""
-WITHOUT_WATCHES = 600.0
-"""Interval between two scans of a source that cannot be watched, seconds."""
+WITHOUT_WATCHES = 600.0  # interval between two scans of a source that cannot be watched, seconds
 
 
 def watch_sources(
@@ -30,14 +28,14 @@ def watch_sources(
     paths = [source.watch_paths() for source in sources]
     places = {path: {number for number, own in enumerate(paths) if path in own} for own in paths for path in own}
     reported, waiting, unwatched = [-1e9] * len(sources), set[int](), False
-    before, restarted = _identities(places), False
+    before, restarted = {path: _identity(path) for path in places}, False
     while not stop.is_set():
         present = [path for path, identity in before.items() if identity is not None]
         for found in _notifications(present, stop, say):
             if restarted:  # nothing was watched for a moment
                 waiting |= {number for path in present for number in places[path]}
                 restarted = False
-            now, moment = _identities(places), time.monotonic()
+            now, moment = {path: _identity(path) for path in places}, time.monotonic()
             waiting |= {number for path in places if now[path] != before[path] for number in places[path]}
             for changed in map(Path, found or ()):
                 over = {n for path in (changed, *changed.parents) for n in places.get(path, ())}
@@ -86,13 +84,10 @@ def _notifications(present: Sequence[Path], stop: Event, say: Callable[[str], ob
         yield set()
 
 
-def _identities(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
-    """Return device and inode of files and folders; None for one that does not exist."""
-    found: dict[Path, tuple[int, int] | None] = {}
-    for path in paths:
-        try:
-            status = os.stat(path)  # noqa: PTH116
-            found[path] = status.st_dev, status.st_ino
-        except (OSError, ValueError):
-            found[path] = None
-    return found
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file or folder; None for one that does not exist."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino

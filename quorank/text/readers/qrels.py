@@ -17,10 +17,8 @@ from quorank.files.untrusted import read_bounded
 from quorank.text.collection import Document, Query, SkipRecord, add_skipped
 from quorank.text.readers.decoding import bad_line, decode
 
-HIGHEST = 127
-"""Labels are kept in one byte."""
-LONGEST_LINE = 1 << 16
-"""Characters of a judgement."""
+HIGHEST = 127  # labels are kept in one byte
+LONGEST_LINE = 1 << 16  # characters of a judgement
 
 
 class Judgement(NamedTuple):
