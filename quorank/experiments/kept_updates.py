@@ -95,7 +95,7 @@ class KeptUpdates:
         before = {client: {r: row for r, row in own.items() if r <= done} for client, own in self.rows.items()}
         self.rows, wanted = {client: own for client, own in before.items() if own}, range(1, done + 1, self.every)
         for client in range(everyone or 0):
-            sentence = f"updates of client {client} before the checkpoint are missing; start again with --overwrite"
+            sentence = f"updates that client {client} kept before the checkpoint are missing; start with --overwrite"
             complete = {*wanted} <= self.rows.get(client, {}).keys()
             require(complete, "kept-updates.missing", sentence, str(self.folder / kept_name(client)))
         if known is not None:

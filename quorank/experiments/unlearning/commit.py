@@ -108,9 +108,7 @@ def finish_request(run: Path) -> dict[str, Any]:
     write_whole(run / storage.REBUILT[0], files[storage.RANKER])
     size = len(parse_json(files[storage.RANKER], RankerParameters, str(run / NOTE))["parameters"])
     traces, own = find_data(run, leavers, size)
-    for path in own:
-        path.unlink()
-    erased = [path.relative_to(run).as_posix() for path in own]
+    erased = erase(run, own)
     read = _check_erased(run, leavers, traces)
     result |= {"erased": erased, "files_checked": read, "ranker": str(run / storage.REBUILT[0])}
     write_whole(run / storage.UNLEARNED, json_bytes({"clients": leavers, "after": result["after"]}))
@@ -130,6 +128,13 @@ def find_data(run: Path, leavers: Sequence[int], size: int) -> tuple[list[bytes]
     traces = _traces_of(run, leavers, size)
     _check_erased(run, leavers, traces, own)
     return traces, own
+
+
+def erase(run: Path, files: Sequence[Path]) -> list[str]:
+    """Delete files of a run; return their names in its directory."""
+    for path in files:
+        path.unlink()
+    return [path.relative_to(run).as_posix() for path in files]
 
 
 def _traces_of(run: Path, leavers: Sequence[int], size: int) -> list[bytes]:

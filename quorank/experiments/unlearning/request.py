@@ -75,7 +75,8 @@ def _check_request(experiment: Experiment, run: Path, asked: Sequence[int], gone
     without = 'run it again with partition.without = ["NAME"], which is exact'
     sentence = f"a log decides who takes part in its rounds, which would be others without a client; {without}"
     require(not experiment.partition.replays, "unlearning.replayed-log", sentence, str(run))
-    sentence = "its ε assumes secret cohorts, which a rebuilding would repeat; run it again without the client"
+    repeated = "a rebuilding would repeat its secret cohorts, so that no ε could be stated for both"
+    sentence = f"{repeated}; run it again without the client"
     require(not federation.assumes_secret_cohorts, "unlearning.secret-cohorts", sentence, str(run))
 
 
