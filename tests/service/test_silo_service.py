@@ -39,10 +39,10 @@ def test_turns_are_timed_from_the_second_on_and_refusals_told_as_codes(held) -> 
     service.server = server
     for at, turns in ((1300.0, 1), (1304.0, 2), (1304.0, 2), (1312.0, 4)):
         now[0], server.turns = at, (turns, 10)
-        service._tell()
+        service._record_turns()
     server.refused = {"a secret sentence of north": 2, "silo-message.turn": 1}
     now[0] += 10.0
-    service._tell()
+    service._record_turns()
     events = [json.loads(line) for line in held.log.getvalue().splitlines()]
     assert [(e["round"], e["seconds"]) for e in events if e["event"] == "round_closed"] == [
         (1, None),

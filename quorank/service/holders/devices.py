@@ -130,7 +130,7 @@ class Service(Held[Home]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.holder = Holder(
-            self.store, self.home.key, self.stop, self.tend, self._seen, documents=self._documents,
+            self.store, self.home.key, self.stop, self.tend, self._record_refusals, documents=self._documents,
             soonest=self.soonest, clock=self.clock, sleep=self.sleep,
         )  # fmt: skip
         self.coordinator = coordinator = coordinator_of(self.home, self.holder)
@@ -140,7 +140,7 @@ class Service(Held[Home]):
         if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(
                 coordinator, start_of(experiment, settings.n_features), total_epsilon=settings.total_epsilon or None,
-                reports=Loss(pure=settings.report_epsilon * coordinator.rounds), log=self.tell, holder=self.holder,
+                reports=Loss(pure=settings.report_epsilon * coordinator.rounds), log=self.record, holder=self.holder,
             )  # fmt: skip
         self.privacy = DeployedPrivacy(
             experiment, coordinator, setting_of(experiment, settings.n_features),
@@ -153,36 +153,36 @@ class Service(Held[Home]):
         return self.coordinator.done
 
     @property
-    def place(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         return self.coordinator.state.round, self.coordinator.rounds
 
     # ------------------------------------------------------------ rounds
 
     def begin(self) -> None:
         if self.coordinator.state.round > 0:
-            self._write_down()
+            self._write_outputs()
         else:
             self.publish()
 
     def look(self) -> bool:
         """Play a round to its end."""
-        self._let_go()
+        self._process_leavers()
         self.closed(self.holder.round(self.coordinator))
-        self.again(self._write_down)
+        self.retry(self._write_outputs)
         return True
 
     def finish(self) -> None:
-        self.attend()
+        self.release_leavers()
         self.holder.declare_over(self.coordinator)
         self.publish()
 
-    def attend(self) -> None:
+    def release_leavers(self) -> None:
         self.tend()
-        if self._let_go():
+        if self._process_leavers():
             self.holder.declare_over(self.coordinator)
-            self._write_down()
+            self._write_outputs()
 
-    def _let_go(self) -> bool:
+    def _process_leavers(self) -> bool:
         """Release members that have asked to leave; return True if there were any."""
         busy = self.desk is not None and self.desk.busy()
         if self.desk is not None and busy:
@@ -200,7 +200,9 @@ class Service(Held[Home]):
         """Count the releases; exceeding the budget is reported."""
         if self.privacy.count() and self.privacy.spent is not None:
             spent, budget = self.privacy.spent, self.privacy.budget
-            self.tell("budget_exceeded", round=self.place[0], epsilon=spent.epsilon, budget=budget, delta=spent.delta)
+            self.record(
+                "budget_exceeded", round=self.progress[0], epsilon=spent.epsilon, budget=budget, delta=spent.delta
+            )
 
     def closed(self, report: Report) -> None:
         """Report a closed round, without numbers that depend on a secret cohort."""
@@ -214,15 +216,15 @@ class Service(Held[Home]):
         self.end_round(figures)
         open_ = {"replies": count, "cohort": len(self.coordinator.cohort), "received_bytes": self.holder.received_bytes}
         reported = {"reported_ndcg": figures.quality, "reported_error": figures.error}
-        self.tell(
+        self.record(
             "round_closed", round=report.round, seconds=figures.seconds, update_norm=float(report.update_norm),
             noise=float(report.noise), **(open_ if planned is None else {}),
             **(reported if figures.quality is not None else {}),
         )  # fmt: skip
 
-    def _seen(self, coordinator: Coordinator) -> None:
+    def _record_refusals(self, coordinator: Coordinator) -> None:
         if coordinator is self.coordinator:
-            self.tell_refused(coordinator.refused)
+            self.record_refused(coordinator.refused)
 
     # ------------------------------------------------------------ documents
 
@@ -234,7 +236,7 @@ class Service(Held[Home]):
         stated = self.privacy.of_ranker
         return ranker_bytes(saved_ranker(experiment, theta, features, stated, rounds=rounds, by="coordinator"))
 
-    def _write_down(self) -> None:
+    def _write_outputs(self) -> None:
         """Write ranker, ledger and status; a ledger that takes long to count only at the start and the end."""
         self.write_file(RANKER, self._ranker(self.coordinator.ranker, self.coordinator.state.round))
         book = self.privacy.book()

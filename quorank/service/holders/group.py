@@ -108,7 +108,7 @@ class SiloService(Held[SiloHome]):
         return self.server.done and not self.server.searches
 
     @property
-    def place(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         return self.server.turns
 
     def begin(self) -> None:
@@ -119,8 +119,8 @@ class SiloService(Held[SiloHome]):
     def look(self) -> bool:
         """Process answers and send due letters."""
         busy = self.post.turn()
-        self.attend()
-        self._tell()
+        self.release_leavers()
+        self._record_turns()
         if self.server.done and not (self.home.path / RANKER).is_file():
             self._write_ranker()
         return busy
@@ -137,7 +137,7 @@ class SiloService(Held[SiloHome]):
     def forget(self, member: int) -> None:
         self.post.leave(member)
 
-    def _tell(self) -> None:
+    def _record_turns(self) -> None:
         """Log completed turns, changes of the phase and refusals."""
         done, _ = self.server.turns
         if done > self._turns:
@@ -147,8 +147,8 @@ class SiloService(Held[SiloHome]):
             self.log.write("round_closed", round=done, seconds=seconds)
         if self.server.phase != self._phase:
             self._phase = self.server.phase
-            self.tell("phase_begun", phase=PHASES.index(self._phase), round=done)
-        refused = self.tell_refused(self.server.refused)
+            self.record("phase_begun", phase=PHASES.index(self._phase), round=done)
+        refused = self.record_refused(self.server.refused)
         if refused:
             self.store.tally(refused)
         self.publish_in_time()

@@ -70,7 +70,7 @@ class Held(ABC, Generic[HomeKind]):
 
     @property
     @abstractmethod
-    def place(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         """Completed and planned rounds."""
 
     @abstractmethod
@@ -96,26 +96,26 @@ class Held(ABC, Generic[HomeKind]):
 
     def play(self, *, stay: bool = False) -> bool:
         """Work to the end, and stay if requested; returns whether all is done. HolderLost where another took over."""
-        self.tell("holder_taken", epoch=self.store.epoch, round=self.place[0])
-        self.again(self.begin)
+        self.record("holder_taken", epoch=self.store.epoch, round=self.progress[0])
+        self.retry(self.begin)
         pause = FAST
         while not self.done and not self.stop():
-            busy = self.again(self.look)
+            busy = self.retry(self.look)
             pause = FAST if busy else min(SLOW, 1.1 * pause)
             if not busy:
                 self.sleep(pause)
-        done, planned = self.place
-        self.tell("finished" if self.done else "stopped", round=done, rounds=planned)
+        done, planned = self.progress
+        self.record("finished" if self.done else "stopped", round=done, rounds=planned)
         if self.done:
-            self.again(self.finish)
+            self.retry(self.finish)
         while self.done and stay and not self.stop():
-            self.again(self.attend)
-            self.again(self.publish_in_time)
+            self.retry(self.release_leavers)
+            self.retry(self.publish_in_time)
             self.sleep(STAY_SECONDS)
-        self.again(lambda: self.publish("done" if self.done else "stopped"), once=True)
+        self.retry(lambda: self.publish("done" if self.done else "stopped"), once=True)
         return self.done
 
-    def again(self, work: Callable[[], Made], *, once: bool = False) -> Made | None:
+    def retry(self, work: Callable[[], Made], *, once: bool = False) -> Made | None:
         """Do some work, and retry while the store or the disk cannot be written, until it is stopped."""
         while True:
             try:
@@ -126,37 +126,37 @@ class Held(ABC, Generic[HomeKind]):
                 self.failed += 1
                 if self._away is None:
                     self._away = self.clock()
-                    self.log.write("checkpoint_failed", round=self.place[0], code=error.errno)
+                    self.log.write("checkpoint_failed", round=self.progress[0], code=error.errno)
                 if once or self.stop():
                     return None
                 self.sleep(AGAIN_SECONDS)
                 continue
             if self._away is not None:
-                self.tell("disk_back", round=self.place[0], seconds=self.clock() - self._away)
+                self.record("disk_back", round=self.progress[0], seconds=self.clock() - self._away)
                 self._away = None
             return made
 
-    def attend(self) -> None:
+    def release_leavers(self) -> None:
         """Release members that have asked to leave."""
         for member, request, receipt in self.store.leavers():
             if receipt is None:
                 self.forget(member)
                 self.store.let_go(member, leaving_receipt(request))
-                self.tell("member_left", client=member, round=self.place[0])
+                self.record("member_left", client=member, round=self.progress[0])
 
     # ------------------------------------------------------------ events, status, files
 
-    def tell(self, event: str, **facts: object) -> None:
+    def record(self, event: str, **facts: object) -> None:
         """Write an event to log and store; failures are ignored."""
         self.log.write(event, **facts)
         with contextlib.suppress(OSError, BadInput):
             self.store.note(event, **{name: value for name, value in facts.items() if value is not None})
 
-    def tell_refused(self, refused: Mapping[str, int]) -> dict[str, int]:
+    def record_refused(self, refused: Mapping[str, int]) -> dict[str, int]:
         """Report new refusals; returns their counts by code."""
         new = {code: more for code, count in refused.items() if (more := count - self.refused.get(code, 0)) > 0}
         for code in new:
-            self.tell("reply_refused", round=self.place[0], reason=code)
+            self.record("reply_refused", round=self.progress[0], reason=code)
         self.refused = dict(refused)
         return new
 
@@ -172,7 +172,7 @@ class Held(ABC, Generic[HomeKind]):
 
     def base_status(self, kind: Any, state: State | None, **known: Any) -> Status:
         """Return the common part of the status."""
-        (done, planned), history, open_seconds = self.place, self.history, self.clock() - self.opened
+        (done, planned), history, open_seconds = self.progress, self.history, self.clock() - self.opened
         return Status(
             kind, state or ("done" if self.done else "running"), self.home.settings.run, self.store.now(),
             process=os.getpid(), uptime_seconds=self.clock() - self.began, versions=Versions(__version__),
@@ -191,7 +191,7 @@ class Held(ABC, Generic[HomeKind]):
             write_whole(self.home.path / name, content)
         except (OSError, BadInput) as error:
             code = error.errno if isinstance(error, OSError) else None
-            self.log.write("checkpoint_failed", round=self.place[0], code=code)
+            self.log.write("checkpoint_failed", round=self.progress[0], code=code)
 
     def declare(self, kind: Kind, round_: int, content: bytes, wait: float) -> None:
         """Publish a task to which nobody replies."""

@@ -79,7 +79,7 @@ class TuningService(Held[TuningHome]):
         return self.version.learned and answered
 
     @property
-    def place(self) -> tuple[int, int]:
+    def progress(self) -> tuple[int, int]:
         return self.version.state.version, self.tuning.iterations
 
     def begin(self) -> None:
@@ -93,7 +93,7 @@ class TuningService(Held[TuningHome]):
         closed = self._close_study(passed) if self.version.learned else self._close_version(passed)
         if not closed and self._replies_needed and self._reply_count >= self._replies_needed:
             self._extend(published)
-        self.attend()
+        self.release_leavers()
         self.publish_in_time()
         return received or closed
 
@@ -117,7 +117,7 @@ class TuningService(Held[TuningHome]):
 
     def _published(self) -> Publication:
         """Return the publication of the open version; publish it if it is missing."""
-        found, version = self.store.publication(), self.place[0]
+        found, version = self.store.publication(), self.progress[0]
         if found is None or (found.kind, found.run, found.round) != ("tuning", self.run, version):
             found = self.store.publish(self._publication(self.version.state))
         self._replies_needed = found.room
@@ -131,11 +131,11 @@ class TuningService(Held[TuningHome]):
         )  # fmt: skip
 
     def _read_replies(self) -> bool:
-        batch = self.store.replies(self.run, self.place[0], self._last_reply)
+        batch = self.store.replies(self.run, self.progress[0], self._last_reply)
         for stored in batch:
             code = "" if stored.member in self._leavers else self.version.receive(stored.member, stored.content)
             if code:
-                self.tell("reply_refused", round=self.place[0], client=stored.member, reason=code)
+                self.record("reply_refused", round=self.progress[0], client=stored.member, reason=code)
         if batch:
             self._last_reply, self._reply_count = batch[-1].id, self._reply_count + len(batch)
             self._received_bytes += sum(len(stored.content) for stored in batch)
@@ -154,7 +154,7 @@ class TuningService(Held[TuningHome]):
             return False
         after, model = found
         documents = {CHECKPOINT: model_text(model).encode()}
-        finished = Finished(self.run, self.place[0], self._last_reply)
+        finished = Finished(self.run, self.progress[0], self._last_reply)
         more = after.version < self.tuning.iterations or self.tuning.answers > 0
         try:
             if more:
@@ -167,8 +167,8 @@ class TuningService(Held[TuningHome]):
         self.end_round(RoundFigures(model.version, seconds, model.updates, model.loss))
         self._accepted += model.updates
         if self.version.begin(after):
-            self.tell("version_rolled_back", round=model.version, to=0)
-        self.tell("version_published", round=model.version, replies=model.updates, loss=model.loss, seconds=seconds)
+            self.record("version_rolled_back", round=model.version, to=0)
+        self.record("version_published", round=model.version, replies=model.updates, loss=model.loss, seconds=seconds)
         self._last_reply = self._reply_count = 0
         self._write_version(model)
         return True
@@ -187,7 +187,7 @@ class TuningService(Held[TuningHome]):
             return False
         content = json.dumps(found, indent=2).encode() + b"\n"
         try:
-            self.store.keep({STUDY: content}, Finished(self.run, self.place[0], self._last_reply))
+            self.store.keep({STUDY: content}, Finished(self.run, self.progress[0], self._last_reply))
         except RepliesCame:
             return False
         self.write_file(STUDY, content)
