@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,8 @@ _OFFSET = MOST_OCCURRENCES + 1
 @dataclass(frozen=True)
 class Shape:
     """Proportions and reading of an RTK-Sketch; `Shape()` is the recommended one for K = 150."""
+
+    kind: ClassVar[str] = "reverse-top-k"
 
     sketch: Literal["count", "count-min"] = "count"
     reading: Literal["recommended", "literal"] = "recommended"
