@@ -1,4 +1,4 @@
-"""Text collection: documents, queries, which documents answer which query, and what its reader left out."""
+"""Text collection: documents, queries, relevance judgements, and a record of skipped content."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Number of things that were left out for one reason, and what the first of them is called."""
+    """Number of items that were skipped for one reason, and the name of the first."""
 
     count: int
     example: str
 
 
-SkipRecord = Mapping[str, Skipped]  # reason, as `judgements_of_unknown_queries`, → what was left out for it
+SkipRecord = Mapping[str, Skipped]  # reason, as `judgements_of_unknown_queries`, → skipped items
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def add_skipped(before: SkipRecord, **reasons: Sequence[str]) -> SkipRecord:
 
 
 def describe_skipped(skipped: SkipRecord, name: str = "") -> str:
-    """Return lines of at most 80 columns that say what was left out, or nothing where nothing was.
+    """Describe the skipped content in lines of at most 80 columns; empty for an empty record.
 
     >>> describe_skipped({"empty_documents": Skipped(2, "471")}, "cranfield")
     "cranfield: left out 2 × empty documents ('471', …)"
@@ -126,7 +126,7 @@ def describe_skipped(skipped: SkipRecord, name: str = "") -> str:
 
 
 def refuse_twice(where: str, what: str, ids: Iterable[str], lines: Iterable[int] | None = None) -> None:
-    """Refuse an id that stands twice; `lines` are those of a file where the ids stand."""
+    """Reject a repeated id; `lines` are the line numbers of the ids in their file."""
     seen: set[str] = set()
     for id_, line in zip(ids, repeat(0) if lines is None else lines, strict=False):
         if id_ in seen:

@@ -1,8 +1,8 @@
 """Embeddings of a party's texts: static word vectors in a file, or an encoder in the ONNX format.
 
-Nothing of them crosses: a party embeds its own documents and queries, and the cosine of a query with a document is one
-more evidence. All parties of a group must have agreed on that evidence; which vectors or which encoder each takes is its
-own affair, since a cosine is brought to [0, 1] in its list.
+No embedding leaves a party: it embeds its own documents and queries, and the cosine of a query with a document is one
+more evidence. All parties of a group must have agreed on that evidence; each chooses its own vectors or encoder, since
+cosines are normalised to [0, 1] within a list.
 
 `WordVectors` reads the common text format (GloVe, word2vec, fastText): a word and its numbers a line, perhaps with a first
 line of two numbers. A text is the mean of its words' vectors, each weighted by a / (a + p(word)) with p the word's share of

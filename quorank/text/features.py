@@ -19,7 +19,7 @@ that length; fractions are taken as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -101,8 +101,7 @@ class FieldStatistics:
     document_frequency: Doubles  # (terms,) documents that hold the term
     collection_frequency: Doubles  # (terms,) occurrences of the term in all documents
     collection_length: float  # |C|, occurrences of all terms
-    # Σ_d |d|_u, the numbers of distinct terms, added up over the documents; None where it is not known
-    distinct_total: float | None = field(default=None)
+    distinct_total: float | None = None  # Σ_d |d|_u, distinct terms summed over the documents; None where unknown
 
     def __post_init__(self) -> None:
         for name in ("document_frequency", "collection_frequency"):
@@ -187,8 +186,7 @@ class FieldCounts:
     counts: npt.ArrayLike  # (pairs, terms) occurrences of each term in each document, exact or estimated
     lengths: npt.ArrayLike  # (pairs,)
     statistics: FieldStatistics
-    # (pairs,) distinct terms |d|_u of each document; None where only lengths are shared
-    distinct: npt.ArrayLike | None = field(default=None)
+    distinct: npt.ArrayLike | None = None  # (pairs,) distinct terms |d|_u; None where only lengths are shared
 
 
 def field_features(known: FieldCounts, features: Features | None = None) -> Doubles:

@@ -1,7 +1,7 @@
 """Pseudo-relevance feedback: the BM25 of a query with terms of its best documents.
 
 Relevance models (Lavrenko and Croft 2001) mixed with the query as in RM3 (Abdul-Jaleel et al. 2004), with BM25 in the
-place of the query likelihood. The first m documents say how likely a term is in what answers the query,
+place of the query likelihood. The first m documents give the probability of a term in an answer,
 
     p(t) = Σ_d s_d / Σ s · c(t, d) / L_d,
 

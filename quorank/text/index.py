@@ -1,6 +1,6 @@
 """Index of documents: how often each term occurs in each field of each document, in columns.
 
-`Index` holds one field. The same counts lie there twice: by document (terms ascending), for features, and by term
+`Index` holds one field. The counts are stored twice: by document (terms ascending), for features, and by term
 (documents ascending), for posting lists and the exact top K of a term. `IndexedDocuments` holds body and title of a
 party's documents, and computes its own features and its own best documents exactly.
 """
@@ -222,7 +222,7 @@ class IndexedDocuments:
     ) -> IndexedDocuments:
         """Count body and title of all documents; an id that stands twice is refused.
 
-        With `whole` the body holds the title too: what a search over title and body finds.
+        With `whole` the body holds the title too, as for a search over title and body.
         """
         part, ids = tokeniser or Tokeniser(), tuple(document.id for document in documents)
         refuse_twice("documents", "document", ids)

@@ -1,4 +1,4 @@
-"""Latent semantic analysis of a party's own documents: which documents are about what a query is about.
+"""Latent semantic analysis of a party's own documents: documents on the topic of a query.
 
 Deerwester et al. 1990. A document is the vector of (1 + ln c(t, d))·(1 + ln(N / df)) over its terms, of length 1. Documents
 and queries are compared by the cosine of their projections onto the k directions of term space in which the documents

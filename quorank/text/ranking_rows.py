@@ -73,7 +73,7 @@ def judged_rows(collection: TextCollection, depth: int = DEPTH) -> list[QueryRow
 def write_letor_folder(collection: TextCollection, folder: Path, depth: int = DEPTH) -> SkipRecord:
     """Write train.txt (three fifths of the queries, by a digest of their ids), vali.txt, test.txt and features.txt.
 
-    Return the collection's record of what was left out, with the queries that have no judgement or find no document.
+    Return the collection's record of skipped content, with the queries that have no judgement or find no document.
     """
     rows = sorted(judged_rows(collection, depth), key=lambda row: hashlib.sha256(row.query_id.encode()).digest())
     sentence = f"has {len(rows)} judged queries that find a document; expected at least {FEWEST} for three splits"

@@ -84,7 +84,7 @@ _ALONE = re.compile(r"([\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00
 
 @dataclass(frozen=True)
 class Tokeniser:
-    """Rule for what counts as a term of a document and of a query: every party of a federation must use the same."""
+    """Rule that turns a document or a query into terms; all parties of a federation must use the same."""
 
     kind: ClassVar[str] = "words"
 
@@ -102,7 +102,7 @@ class Tokeniser:
         return cls(language, language)
 
     def fingerprint(self) -> str:
-        """Return sixteen hexadecimal digits of a digest over the tokeniser's fields and what it makes of probe words.
+        """Return sixteen hexadecimal digits of a digest over the tokeniser's fields and its terms of probe words.
 
         Machines with other versions of Unicode or of PyStemmer have the same one as long as they make the same terms of
         these words, which are of scripts and languages in wide use.
@@ -123,7 +123,7 @@ class Tokeniser:
 def normalised_words(text: str) -> bytes:
     """Return the words of a string in UTF-8, normalised and case-folded, separated by spaces.
 
-    What divides words is decided before and after normalisation: a trade mark sign is no "tm".
+    Words are divided before and after normalisation: a trade mark sign is no "tm".
     """
     if text.isascii():
         return text.encode().translate(_LOWERED)
@@ -160,7 +160,7 @@ def _divided(text: str) -> str:
 
 @cache
 def _instead(character: str) -> str | None:
-    """Return what stands for a character in any text; None where that depends on its neighbours (marks, Hangul letters)."""
+    """Return the replacement of a character; None where it depends on the neighbours (marks, Hangul letters)."""
     if _INVISIBLE.match(character):
         return ""
     instead = _divided(_folded(character)) if _is_of_word(character) else " "

@@ -1,1 +1,1 @@
-"""Order of what a search found: features, bands, the shipped ranker, and what a person's choices change."""
+"""Ranking of the candidates of a search: features, bands, the shipped ranker, and its changes by a person's choices."""

@@ -107,7 +107,7 @@ def _decode_html(content: bytes) -> str:
 
 
 def read_docx(path: Path, most_characters: int) -> ExtractedText:
-    """Return title and text of a Word document, with the problem of what cannot be read."""
+    """Return title and text of a Word document, with the reason for parts that cannot be read."""
     title, pieces, problem, left = "", list[str](), None, most_characters + MARGIN
     try:
         if not is_zip(path):

@@ -50,7 +50,7 @@ class PdfProcess(AbstractContextManager["PdfProcess"]):
         self.close()
 
     def read(self, path: str, most_characters: int) -> ExtractedText:
-        """Return title and text of a file, with the problem of what cannot be read."""
+        """Return title and text of a file, with the reason for parts that cannot be read."""
         title, pages = "", list[str]()
         try:
             connection = self._start()

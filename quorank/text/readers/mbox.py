@@ -27,7 +27,7 @@ from quorank.text.readers.decoding import bad_line, decode, one_line, without_ta
 
 MARK = b"From "
 LONGEST_HEADER = 8192  # characters of a header that are read: the library takes quadratic time over some of them
-MOST_BOUNDARIES = 64  # parts within parts: a message that speaks of more boundaries is taken for plain text
+MOST_BOUNDARIES = 64  # boundaries of parts; a message with more is read as plain text
 _LINE = 1 << 20
 _BOUNDARY = re.compile(rb"boundary[*0-9]*[ \t]*=", re.IGNORECASE)
 

@@ -73,7 +73,7 @@ def parse_judgements(
 def judgements_of(
     found: Sequence[Judgement], queries: Sequence[Query], documents: Sequence[Document], where: object
 ) -> tuple[dict[str, dict[str, int]], SkipRecord]:
-    """Return the grades by query and document, and which judgements were left out: those of an unknown one.
+    """Return the grades by query and document, and the left-out judgements of unknown queries and documents.
 
     Ids that are numbers are the same with and without leading zeros, unless two ids differ by these alone. Where no
     judgement is left, the collection is refused.
@@ -108,7 +108,7 @@ def without_zeros(id_: str) -> str:
 
 
 def _finder(ids: Iterable[str]) -> Callable[[str], str | None]:
-    """Return what finds one of the ids by itself or, where only one is the same number, by its number."""
+    """Return a function that finds an id by its exact string or, where the number is unique, by its number."""
     exact = {id_: id_ for id_ in ids}
     times = Counter(map(without_zeros, exact))
     numbers = {number: id_ for id_ in exact if times[number := without_zeros(id_)] == 1}

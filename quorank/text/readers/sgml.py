@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"&#(?:[0-9]|1[0-9]|2[0-9]|3[01]);")
 
 
 class _Element(NamedTuple):
-    """An element of SGML: where it begins and ends, and what stands in its opening tag and inside."""
+    """Element of SGML: its positions in the file, the attributes of its opening tag, and its content."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ def _queries(path: Path) -> Iterator[tuple[int, Query]]:
 
 
 def _behind(text: str, tag: str, word: str) -> str:
-    """Return what follows a tag up to the next one, without the word that it may begin with."""
+    """Return the text between a tag and the next one, without a word at its beginning."""
     begin = re.search(f"<{tag}>", text, re.IGNORECASE)
     if begin is None:
         return ""
@@ -102,7 +102,7 @@ def _behind(text: str, tag: str, word: str) -> str:
 
 
 def _only_elements(path: Path, tag: str) -> list[tuple[str, int]]:
-    """Return what stands between the tags, and its line; anything between two elements is refused."""
+    """Return content and line of each element; text between two elements is rejected."""
     text = read_text(path)
     found, place, line = [], 0, 1
     for element in _elements(text, tag):
