@@ -64,9 +64,7 @@ class RoundLimits:
     def closing(self, cohort: int) -> RoundClosing:
         """Return the closing conditions for a cohort of this size, as numbers of replies."""
         replies, minimum = math.ceil(self.close_fraction * cohort), math.ceil(self.minimum_fraction * cohort)
-        if cohort:
-            replies, minimum = max(self.minimum_replies, replies), max(self.minimum_replies, minimum)
-        return RoundClosing(replies, max(1, minimum), self.deadline)
+        return RoundClosing(max(self.minimum_replies, replies), max(self.minimum_replies, minimum), self.deadline)
 
     def closes(self, replies: int, cohort: int, elapsed: float) -> bool:
         """Return whether a round of `cohort` clients closes with these replies after `elapsed` seconds."""
@@ -188,12 +186,11 @@ class Coordinator:
     def closing(self) -> RoundClosing:
         """Closing conditions of the open round."""
         if self.enrolled is None:
-            closing = self.limits.closing(len(self._cohort) - len(self._unavailable))
-            fewest = self.limits.minimum_replies if self._cohort else 0  # also while nobody of the cohort is available
-            return closing._replace(replies=max(fewest, closing.replies), minimum=max(fewest, closing.minimum))
-        participation, fewest = self.federation.participation, self.limits.minimum_replies
+            available = len(self._cohort) - len(self._unavailable)
+            return self.limits.closing(available) if self._cohort else RoundClosing(0, 1, self.limits.deadline)
+        fewest, deadline = self.limits.minimum_replies, self.federation.participation.seconds
         minimum = max(fewest, self.fewest_arrivals)
-        return RoundClosing(max(fewest, self._capacity), minimum, min(self.limits.deadline, participation.seconds))
+        return RoundClosing(max(fewest, self._capacity), minimum, min(self.limits.deadline, deadline))
 
     def plan(self, elapsed: float = 0.0) -> Task:
         """Open the next round, unless it is open, and return its task.

@@ -7,14 +7,12 @@ is divided by the unit and the planned size of a cohort, which no client can cha
 low-order bits leak nothing, unlike noise in floating point. Accountants count it as Gaussian noise, plus the effect of
 discreteness on ε.
 
-In open participation the planned size K is the maximum of a round. One client moves the sum by at most C, so the noise is
-z·C for any number of replies, and the sum is divided by K. Dividing by the actual number would be as private, but would
-increase the noise on the ranker in small rounds; instead they move the ranker less.
+In open participation the planned size K is the maximum of a round. Dividing by the actual number of replies would be as
+private, but would increase the noise on the ranker in small rounds; instead they move the ranker less.
 
-With `quantile` the clip follows that quantile of the updates' norms (Andrew et al. 2021): each client also reports
-whether its update was within the clip, that count gets noise of standard deviation σ_b, and both together are one
-Gaussian release with multiplier z if the sum's own multiplier is (z⁻² − (2σ_b)⁻²)^(−1/2) (their theorem 1). The unit
-follows the clip, so that the noise is as fine in every round.
+With `quantile` each client also reports whether its update was within the clip. That count gets noise of standard
+deviation σ_b, and both together are one Gaussian release with multiplier z if the sum's own multiplier is
+(z⁻² − (2σ_b)⁻²)^(−1/2) (Andrew et al. 2021, theorem 1). The unit follows the clip, so the noise is as fine in every round.
 
 With `sum = "secure"` the updates are integers under masks (`integer_sums`) and the noise is Skellam, drawn by the clients
 in shares. The accounting is the Rényi bound of Agarwal, Kairouz and Liu 2021 (`skellam`), with the sensitivity of the
