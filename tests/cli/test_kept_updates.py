@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import Quorank
+from interrupted_runs import stopped_run
 from quick_runs import run_quickly
 from unlearning_runs import FILE, experiment, kept, made
 
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput
 from quorank.experiments import runner
 from quorank.experiments.kept_updates import KeptUpdates
 
@@ -57,20 +59,16 @@ def test_a_private_run_that_keeps_updates_says_so_and_keeps_them_from_others(quo
 def test_resumed_runs_keep_neither_more_nor_less(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     whole = kept(made("whole", part))
     folder, chosen = Path("pieces"), experiment(part)
-    for number, stop in enumerate((1, 10, 11, 25)):
-        monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0 if number == 2 else 20.0)
-        before = (1, 10, 11, 25)[number - 1] if number else 0
-        rounds = iter(range(before + 1, 1000))
-        with pytest.raises(Interrupted):
-            run_quickly(chosen, folder, threads=1, resume=number > 0, stop=lambda r=rounds, s=stop: next(r) >= s)
+    for before, stop in pairwise((0, 1, 10, 11, 25)):
+        monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", -1.0 if stop == 11 else 20.0)
+        stopped_run(chosen, folder, stop - before, threads=1, resume=before > 0)
     run_quickly(chosen, folder, threads=2, resume=True)
     assert kept(folder) == whole
 
 
 def test_updates_kept_after_the_last_checkpoint_are_dropped_and_missing_ones_refused() -> None:
-    folder, chosen, rounds = Path("cut"), experiment(), iter(range(1, 100))
-    with pytest.raises(Interrupted):
-        run_quickly(chosen, folder, stop=lambda: next(rounds) >= 15)
+    folder, chosen = Path("cut"), experiment()
+    stopped_run(chosen, folder, 15)
     later = KeptUpdates(10, folder)
     later.restore(15, 6, 46, 1000)
     assert [*later.rows[0]] == [1, 11]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import Outcome, Quorank, environment
 from quick_runs import run_quickly
+from small_runs import files_of
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file
@@ -29,7 +30,6 @@ rounds = 4000
 every = 400
 """
 SHORTER = LONG.replace("4000", "1000")
-RESULTS = ("run.toml", "ranker.json", "history.parquet", "ledger.json")
 # the same command line, but a round takes a millisecond, and lines of progress tell when rounds are under way
 SLOWLY = """\
 import time
@@ -93,10 +93,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return played(LONG, tmp_path_factory.mktemp("uninterrupted") / "run")
 
 
-def same_results(folder: Path, other: Path) -> bool:
-    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in RESULTS)
-
-
 @pytest.mark.usefixtures("no_pages")
 def test_ctrl_c_then_resume_then_kill_then_resume(
     own_folder: Path, tmp_path: Path, uninterrupted: Path, quorank: Quorank
@@ -133,7 +129,7 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
     outcome = quorank("run", "--resume", "made", "--json", "-q", "--threads", 1)
     assert outcome.code == 0
     assert json.loads(outcome.out)["rounds"] == 4000
-    assert same_results(made, uninterrupted)
+    assert files_of(made) == files_of(uninterrupted)
     assert "checkpoint.npz" not in names(made)
     assert "finished" in quorank("run", "--resume", "made").refused()
 
@@ -160,4 +156,4 @@ def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quor
     assert [run["run"] for run in json.loads(outcome.out)] == ["seed=1", "seed=2"]
     assert [line.split()[1] for line in outcome.err.splitlines()[1:]] == ["seed=2"]
     assert Path("made/seed=1/summary.json").stat().st_mtime_ns == kept
-    assert same_results(Path("made/seed=2"), played("seed = 2\n" + SHORTER, Path("alone")))
+    assert files_of(Path("made/seed=2")) == files_of(played("seed = 2\n" + SHORTER, Path("alone")))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -16,7 +14,9 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 
 import pytest
+from command_line import command, environment
 from refusals import refused
+from small_runs import files_of
 
 from quorank.cli.run import run
 from quorank.cli.run_page import RunWatch, watched_run
@@ -54,10 +54,6 @@ def browser(address: str):
     )
 
 
-def bits(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in ("ranker.json", "history.parquet", "ledger.json")}
-
-
 def test_the_page_is_there_and_no_bit_changes(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(page, "LIVE_SECONDS", 0.0)
     run_experiment(experiment(), tmp_path / "plain")
@@ -71,7 +67,7 @@ def test_the_page_is_there_and_no_bit_changes(tmp_path, monkeypatch) -> None:
                 seen.append((progress.done, get().read().decode()))
 
         run_experiment(experiment(), tmp_path / "watched", watch=look, opened=watch.open)
-    assert bits(tmp_path / "plain") == bits(tmp_path / "watched")
+    assert files_of(tmp_path / "plain") == files_of(tmp_path / "watched")
     assert "starting" in before
     assert [done for done, _ in seen] == [1, 30, 59]
     assert all(f"Round {done + 1} of 60" in text for done, text in seen)
@@ -137,16 +133,11 @@ def test_only_this_machine_with_the_token_reads_it() -> None:
                     socket.create_connection((other, int(port)), timeout=2)
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    root = str(Path(__file__).parents[2])
-    environment = os.environ | {"PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
-    line = [sys.executable, "-m", "quorank.cli.start", "run", *arguments]
-    return subprocess.Popen(line, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def test_the_command_prints_an_address_that_works_and_stays_only_if_asked(tmp_path) -> None:
     (tmp_path / "file.toml").write_text(FILE)
-    with command("file.toml", "--watch", "--stay", "--out", "run", "--json", cwd=tmp_path) as process:
+    words = command("run", "file.toml", "--watch", "--stay", "--out", "run", "--json")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment(tmp_path), **pipes) as process:
         try:
             address = ""
             for line in process.stderr:

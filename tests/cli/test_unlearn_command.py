@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from command_line import Quorank
 from dp_accounting import gaussian_mechanism
+from interrupted_runs import stopped_run
 from quick_runs import run_quickly
 from unlearning_runs import experiment, kept, made
 
 from quorank.data.source import DataSource
 from quorank.engines.process import Simulator
-from quorank.errors import Interrupted
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
 from quorank.experiments.unlearning import commit
@@ -272,9 +272,7 @@ def for_refusals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_quickly(experiment('personal = "offset"', rounds=3), folder / "own")
     run_quickly(experiment('aggregation = { kind = "krum", byzantine = 1 }', rounds=3, clients=5), folder / "krum")
     run_quickly(experiment('[learner]\nkind = "evolution"', rounds=3, interactions=4), folder / "es")
-    rounds = iter(range(1, 100))
-    with pytest.raises(Interrupted):
-        run_quickly(experiment(), folder / "cut", stop=lambda: next(rounds) >= 15)
+    stopped_run(experiment(), folder / "cut", 15)
     drawn = 'participation = { kind = "poisson", rate = 0.5 }\nkeep_every = 1\n[privacy]\nkind = "gaussian"'
     drawn += '\nnoise_multiplier = 1.0\naccountant = "rdp"'
     run_quickly(experiment(drawn, rounds=3, clients=60), folder / "drawn")

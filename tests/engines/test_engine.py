@@ -10,7 +10,7 @@ import pytest
 from command_line import in_process
 from memory_transport import MemoryTransport
 from quick_runs import run_quickly
-from small_runs import SMALL, experiment, files_of
+from small_runs import SMALL, all_files_of, experiment
 
 from quorank.engines.driver import Driver
 from quorank.engines.engine import SharedNodes, Stopped
@@ -55,10 +55,6 @@ def memory(*, answer=None, tend=lambda: None, **faults):
         yield driver.round
 
     return start
-
-
-def all_files_of(folder: Path) -> dict[str, bytes]:
-    return files_of(folder) | {path.name: path.read_bytes() for path in (folder / "clients").glob("*.npz")}
 
 
 def saved_round(experiment: Experiment, folder: Path) -> int:

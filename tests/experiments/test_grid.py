@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,9 @@ from quick_runs import leave_pages_out, run_quickly
 from small_runs import SMALL, files_of
 
 from quorank.errors import BadInput
-from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file, set_values
 from quorank.experiments.grid import Grid, run_grid
-from quorank.experiments.runner import Interrupted
 
 
 def grid_of(text: str, *assignments: str) -> Grid:
@@ -147,29 +143,3 @@ def test_jobs_side_by_side_give_the_same_bytes(finished: Path, tmp_path: Path) -
     assert sorted(seen) == sorted(folder.name for folder in folders)
     for folder in folders:
         assert files_of(folder) == files_of(finished / folder.name)
-
-
-@pytest.mark.usefixtures("no_pages")
-def test_a_resumed_grid_runs_only_what_is_left(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped in the middle of its third cell, the first two are kept as they are, the rest comes out the same."""
-    folder, grid = tmp_path / "grid", grid_of(PRESETS)
-    rounds = iter(range(1, 1_000_000))
-
-    @contextmanager
-    def interrupted() -> Iterator[object]:
-        yield lambda: next(rounds) > 2 * 12 + 5
-
-    with monkeypatch.context() as patched:
-        patched.setattr(runner, "interruptible", interrupted)
-        with pytest.raises(Interrupted):
-            run_grid(grid, folder)
-    names = [cell.name for cell in grid.cells]
-    assert [(folder / name / "summary.json").exists() for name in names] == [True, True, False, False]
-    assert (folder / names[2] / "checkpoint.npz").exists() and not (folder / names[3]).exists()
-    before = {name: (folder / name / "summary.json").stat().st_mtime_ns for name in names[:2]}
-    seen: list[str] = []
-    run_grid(grid, folder, resume=True, finished=lambda cell, summary: seen.append(cell.name))
-    assert seen == names[2:]
-    assert {n: (folder / n / "summary.json").stat().st_mtime_ns for n in names[:2]} == before
-    for name in names:
-        assert files_of(folder / name) == files_of(finished / name)

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damaged_files import damaged_archives, damaged_bytes, damaged_json
-from interrupted_runs import stop_after
+from interrupted_runs import stopped_run
 from made_up_runs import reseal
 from quick_runs import run_quickly
 from refusals import refused
-from small_runs import experiment, files_of
+from small_runs import all_files_of, experiment
 
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
 from quorank.experiments.kept_updates import KeptUpdates, read_kept
@@ -42,10 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     run_quickly(experiment(*PARTS), folder / "finished", threads=1)
     run_quickly(experiment(*PARTS, *PRIVATE), folder / "private", threads=1)
-    with pytest.MonkeyPatch.context() as patched:
-        stop_after(patched, 3)
-        with pytest.raises(Interrupted):
-            run_quickly(experiment(*PARTS), folder / "interrupted", threads=1)
+    stopped_run(experiment(*PARTS), folder / "interrupted", 3, threads=1)
     return folder
 
 
@@ -141,12 +138,7 @@ def test_json_of_other_types_is_refused_or_read(made: Path, tmp_path: Path, run:
 
 def resumed(folder: Path) -> dict[str, bytes]:
     run_quickly(experiment(*PARTS), folder, threads=1, resume=True)
-    return files_of(folder) | {path.name: path.read_bytes() for path in (folder / "clients").iterdir()}
-
-
-def expected(made: Path) -> dict[str, bytes]:
-    whole = made / "finished"
-    return files_of(whole) | {path.name: path.read_bytes() for path in (whole / "clients").iterdir()}
+    return all_files_of(folder)
 
 
 def test_exchanged_or_changed_kept_updates_are_not_resumed(interrupted: Path) -> None:
@@ -223,7 +215,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(made: Path, int
     other = interrupted / ".mine.tmp"
     for path in (*left, other):
         path.write_bytes(b"half")
-    assert resumed(interrupted) | {} == expected(made)
+    assert resumed(interrupted) == all_files_of(made / "finished")
     assert not any(path.exists() for path in left) and other.exists()
     for path in left:
         path.write_bytes(b"half")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interrupted_runs import interrupted_run, stop_after
+from interrupted_runs import stopped_run
 from made_up_runs import load_run, load_runs
 from quick_runs import run_quickly
 from small_runs import experiment, files_of
 
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput
 from quorank.experiments import run_directory as storage
 from quorank.experiments import runner
 from quorank.experiments.experiment import Experiment
@@ -29,27 +29,24 @@ ROUNDS = 40  # more than two groups of rankers that are evaluated together
 OUTPUTS = ["ranker.json", "history.parquet", "ledger.json", "report.html", "summary.json"]
 
 
-def run_in_pieces(chosen: Experiment, folder: Path, stops: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def run_in_pieces(chosen: Experiment, folder: Path, stops: list[int]) -> None:
     done = 0
     for stop in stops:
-        with monkeypatch.context() as patched:
-            stop_after(patched, stop - done)
-            with pytest.raises(Interrupted) as stopped:
-                run_quickly(chosen, folder, resume=done > 0, threads=1)
-        assert (stopped.value.round, stopped.value.rounds) == (stop, chosen.rounds)
+        stopped = stopped_run(chosen, folder, stop - done, resume=done > 0, threads=1)
+        assert (stopped.round, stopped.rounds) == (stop, chosen.rounds)
         assert {path.name for path in folder.iterdir()} - {"clients"} == {"run.toml", "checkpoint.npz"}
         done = stop
     run_quickly(chosen, folder, resume=True, threads=2)
     assert not (folder / "checkpoint.npz").exists()
 
 
-def test_interrupted_runs_go_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_runs_go_on_to_the_same_bits(tmp_path: Path) -> None:
     parts = ["federation.server=adam", "ranker=mlp", "ranker.hidden=3", "evaluation.every=3"]
     chosen = experiment(*parts, f"federation.rounds={ROUNDS}")
     whole = run_quickly(chosen, tmp_path / "whole", threads=1)
     for number, stops in enumerate(([1], [16, 17], [3, 20, 21, 39])):
         folder = tmp_path / str(number)
-        run_in_pieces(chosen, folder, stops, monkeypatch)
+        run_in_pieces(chosen, folder, stops)
         assert files_of(folder) == files_of(tmp_path / "whole"), stops
         summary = json.loads((folder / "summary.json").read_text())
         for key in ("offline", "online", "rounds", "interactions", "privacy", "seed", "version"):
@@ -138,16 +135,12 @@ def test_a_full_disk_while_the_checkpoint_is_written_keeps_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, chosen = tmp_path / "run", experiment()
-    with monkeypatch.context() as patched:
-        stop_after(patched, 4)
-        with pytest.raises(Interrupted):
-            run_quickly(chosen, folder)
+    stopped_run(chosen, folder, 4)
     before = (folder / "checkpoint.npz").read_bytes()
     with monkeypatch.context() as patched:
-        stop_after(patched, 3)
         full_disk(patched, "write", "checkpoint.npz")
         with pytest.raises(OSError, match="No space left"):
-            run_quickly(chosen, folder, resume=True)
+            run_quickly(chosen, folder, resume=True, stop=lambda: True)
     assert (folder / "checkpoint.npz").read_bytes() == before
     assert {path.name for path in folder.iterdir()} == {"run.toml", "checkpoint.npz"}
     run_quickly(chosen, folder, resume=True)
@@ -156,10 +149,8 @@ def test_a_full_disk_while_the_checkpoint_is_written_keeps_the_last_one(
 
 
 @pytest.mark.parametrize("other", [["ranker=mlp"], ["federation.rounds=13"]])
-def test_a_checkpoint_of_another_experiment_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: list[str]
-) -> None:
-    interrupted_run(tmp_path / "run", monkeypatch)
+def test_a_checkpoint_of_another_experiment_is_refused(tmp_path: Path, other: list[str]) -> None:
+    stopped_run(experiment(), tmp_path / "run", 4)
     with pytest.raises(BadInput, match="another experiment"):
         run_quickly(experiment(*other), tmp_path / "run", resume=True)
 
@@ -187,10 +178,10 @@ CARRIERS = {
 
 
 @pytest.mark.parametrize("what", CARRIERS)
-def test_a_stopped_run_goes_on_to_the_same_bits(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_goes_on_to_the_same_bits(what: str, tmp_path: Path) -> None:
     chosen = experiment(*CARRIERS[what])
     run_quickly(chosen, tmp_path / "whole", threads=1)
-    run_in_pieces(chosen, tmp_path / "stopped", [5], monkeypatch)
+    run_in_pieces(chosen, tmp_path / "stopped", [5])
     assert files_of(tmp_path / "stopped") == files_of(tmp_path / "whole")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interrupted_runs import stop_after
 from quick_runs import run_quickly
 from refusals import refused
 from small_runs import experiment
@@ -19,7 +18,7 @@ from quorank.errors import Interrupted
 from quorank.experiments import run_logs
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.run_directory import load_run
-from quorank.experiments.run_logs import Figures, open_logs
+from quorank.experiments.run_logs import Metrics, open_logs
 
 NAMES = {
     "offline_ndcg_10", "offline_maxrr", "offline_ndcg_5", "online_ndcg_10", "online_maxrr", "clicks", "update_norm",
@@ -27,9 +26,9 @@ NAMES = {
 CHOSEN = experiment("evaluation.every=5", "evaluation.cutoffs=[5]", "federation.server=add")
 
 
-def logged_run(folder: Path, *specs: str, resume: bool = False) -> None:
+def logged_run(folder: Path, *specs: str, resume: bool = False, **options: Any) -> None:
     with open_logs(specs, folder, resume=resume) as logs:
-        run_quickly(CHOSEN, folder, resume=resume, watch=logs.watch, opened=logs.opened, threads=1)
+        run_quickly(CHOSEN, folder, resume=resume, watch=logs.watch, opened=logs.opened, threads=1, **options)
 
 
 def figures_of(folder: Path) -> dict[tuple[str, int], float]:
@@ -76,16 +75,15 @@ def test_tensorboard_reads_back_the_history(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mlflow_reads_back_history_settings_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_reads_back_history_settings_and_files(tmp_path: Path) -> None:
     pytest.importorskip("mlflow", reason="mlflow is not installed")
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
     from mlflow.tracking import MlflowClient
 
     folder, spec = tmp_path / "mine", f"mlflow:{tmp_path / 'store'}"
-    with monkeypatch.context() as patched:
-        stop_after(patched, 7)
-        with pytest.raises(Interrupted):
-            logged_run(folder, spec)
+    rounds = iter(range(1, 100))
+    with pytest.raises(Interrupted):
+        logged_run(folder, spec, stop=lambda: next(rounds) >= 7)
     client = MlflowClient(f"sqlite:///{tmp_path / 'store' / 'mlflow.db'}")
     (run,) = client.search_runs(["1"])
     assert run.info.status == "KILLED"
@@ -114,7 +112,7 @@ class Unreliable:
         self._call("begin")
         return 0
 
-    def record(self, figures: Figures) -> None:
+    def record(self, metrics: Metrics) -> None:
         self._call("record")
 
     def end(self, folder: Path | None) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_runs import RUNS
-from interrupted_runs import stop_after
+from interrupted_runs import stopped_run
 from quick_runs import run_quickly
 from refusals import refused
 from small_runs import document, experiment, files_of
 
-from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.run_directory import read_experiment
@@ -64,15 +63,12 @@ def shipped(folder: Path) -> tuple[Path, np.ndarray]:
     return folder / "prior.json", theta
 
 
-def test_a_run_needs_the_file_that_it_started_from_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_needs_the_file_that_it_started_from_no_more(tmp_path: Path) -> None:
     file, theta = shipped(tmp_path / "elsewhere")
     chosen = experiment(f'ranker.start="{file}"', "federation.clients=6", "federation.keep_every=1")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     run_quickly(chosen, whole, threads=1)
-    with monkeypatch.context() as patched:
-        stop_after(patched, 4)
-        with pytest.raises(Interrupted):
-            run_quickly(chosen, cut, threads=1)
+    stopped_run(chosen, cut, 4, threads=1)
     file.unlink()
     run_quickly(read_experiment(cut), cut, threads=1, resume=True)
     again = tmp_path / "again"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupted_runs import stopped_run
 from quick_runs import run_quickly
 from refusals import refused
+from small_runs import files_of
 
 from quorank.data import load
-from quorank.errors import Interrupted
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, set_values
 from quorank.experiments.runner import Runner, run_experiment
@@ -49,10 +50,6 @@ def experiment(*changes: str) -> Experiment:
     return Experiment.read(set_values(parse_experiment_file(TREES, "trees.toml"), list(changes)))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in ("run.toml", "ranker.json", "ledger.json")}
-
-
 @pytest.mark.parametrize("changes", [(), NOISY, ("learner.feedback=clicks",)], ids=["labels", "noise", "clicks"])
 def test_a_run_writes_the_usual_files_and_resumes_to_the_same_bits(tmp_path: Path, changes) -> None:
     whole, halves = tmp_path / "whole", tmp_path / "halves"
@@ -66,11 +63,9 @@ def test_a_run_writes_the_usual_files_and_resumes_to_the_same_bits(tmp_path: Pat
     saved = read_ranker(whole)
     evaluator = Evaluator(load(experiment().data).test, saved.ranker)
     assert evaluator.all_means([saved.theta])[0][0] == summary["offline"]["ndcg@10"]
-    rounds = iter(range(100))
-    with pytest.raises(Interrupted):
-        run_quickly(experiment(*changes), halves, threads=1, stop=lambda: next(rounds) >= 2)
+    stopped_run(experiment(*changes), halves, 3, threads=1)
     again = run_quickly(experiment(*changes), halves, threads=1, resume=True)
-    assert contents(halves) == contents(whole)
+    assert files_of(halves) == files_of(whole)
     timed = ("seconds", "interactions_per_second")
     assert {k: v for k, v in again.items() if k not in timed} == {k: v for k, v in summary.items() if k not in timed}
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import zlib
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -62,29 +63,19 @@ def raw(content: bytes, close: bool = True):
     return say
 
 
-def drip(handler):
-    """A byte now and then, for ever."""
-    end = time.monotonic() + 5.0
-    try:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
-        while time.monotonic() < end:
-            handler.wfile.write(b"x")
-            handler.wfile.flush()
-            time.sleep(0.05)
-    except OSError:
-        pass
+def dripping(head: bytes, more: bytes):
+    """A head, and then a little now and then, for ever."""
 
+    def say(handler):
+        end = time.monotonic() + 5.0
+        with suppress(OSError):
+            handler.wfile.write(head)
+            while time.monotonic() < end:
+                handler.wfile.write(more)
+                handler.wfile.flush()
+                time.sleep(0.05)
 
-def drip_head(handler):
-    end = time.monotonic() + 5.0
-    try:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        while time.monotonic() < end:
-            handler.wfile.write(b"X-Slow: 1\r\n")
-            handler.wfile.flush()
-            time.sleep(0.05)
-    except OSError:
-        pass
+    return say
 
 
 def silent(handler):
@@ -92,12 +83,10 @@ def silent(handler):
 
 
 def endless(handler):
-    try:
+    with suppress(OSError):
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(100_000):
             handler.wfile.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
-    except OSError:
-        pass
 
 
 BOMB = gzip.compress(bytes(1 << 26))
@@ -109,8 +98,8 @@ ANSWERS = {
     "a body of a terabyte": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n"), "service.unreadable"),
     "a negative length": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabc"), "service.unreadable"),
     "endless": (endless, "service.unreadable"),
-    "slow": (drip, "service.away"),
-    "slow heads": (drip_head, "service.away"),
+    "slow": (dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"x"), "service.away"),
+    "slow heads": (dripping(b"HTTP/1.1 200 OK\r\n", b"X-Slow: 1\r\n"), "service.away"),
     "silent": (silent, "service.away"),
     "redirected": (Said(302, b"", {"Location": "https://127.0.0.1:1/v1/task"}), "service.unreadable"),
     "moved": (Said(308, b"", {"Location": "file:///etc/passwd"}), "service.unreadable"),
@@ -293,8 +282,8 @@ def test_nothing_is_run_or_written_elsewhere(service, client, simulator, tmp_pat
     assert client.sync(force=True).outcome == "sent"  # whatever is imported late has been
     sys.addaudithook(look)
     try:
-        for said, _ in ANSWERS.values():
-            if said not in (drip, drip_head, silent, endless):
+        for name, (said, _) in ANSWERS.items():
+            if name not in ("slow", "slow heads", "silent", "endless"):
                 service.said["GET", "/v1/task"] = said
                 client.sync(force=True)
         del service.said["GET", "/v1/task"]

@@ -81,6 +81,7 @@ def test_what_was_changed_is_noticed_by_its_digest(change) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"parameters": [0.0] * 5, "feature_names": [*"abcde"]},
         {"feature_names": ["a", "b"]},
         {"feature_names": ["a", "b", "a"]},
         {"feature_names": ["a", "", "c"]},
@@ -96,6 +97,8 @@ def test_what_does_not_fit_together_is_refused_also_with_a_right_digest(change) 
     changed["digest"] = ranker_digest(changed)
     with refused("ranker-file.damaged"):
         parse_ranker(json.dumps(changed).encode(), "bad.json")
+    with refused("ranker-file.unreadable"):
+        parse_ranker(ranker_bytes(FULL).replace(b"0.1", b"NaN"), "bad.json")
 
 
 def test_names_are_complete_and_no_two_alike() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,8 +81,13 @@ def in_process(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str
     return Outcome(code, out, err)
 
 
-def as_process(folder: Path, home: Path, *arguments: object) -> Outcome:
-    done = subprocess.run(
-        command(*arguments), cwd=folder, env=environment(home), capture_output=True, text=True, timeout=300, check=False
-    )
+def python(home: Path, *words: object, cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> Outcome:
+    """Run Python in a process of its own, by default with the variables of `environment`."""
+    line = [sys.executable, *map(str, words)]
+    given = environment(home) if variables is None else variables
+    done = subprocess.run(line, cwd=cwd, env=given, capture_output=True, text=True, timeout=300, check=False)
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def as_process(folder: Path, home: Path, *arguments: object) -> Outcome:
+    return python(home, *command(*arguments)[1:], cwd=folder)

@@ -47,3 +47,8 @@ def played(chosen: Experiment, **how: Any) -> tuple[bytes, bytes]:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in RESULTS}
+
+
+def all_files_of(folder: Path) -> dict[str, bytes]:
+    """The same with what clients keep."""
+    return files_of(folder) | {path.name: path.read_bytes() for path in (folder / "clients").glob("*.npz")}
