@@ -106,7 +106,7 @@ class PlayedService:
         except BaseException:
             self.store.close()
             raise
-        self.holder = Holder(self.store, home.key, stop=run.stop, tend=self.tend, soonest=1.0, simulated=True)
+        self.holder = Holder(self.store, home.key, stop=run.stop, tend=self.tend, simulated=True)
         words, socket_ = [WORKER, str(home.path)], listener.fileno()
         workers = [ServiceProcess(f"worker-{number}", words, socket_) for number in range(home.settings.workers)]
         clients = ServiceProcess(

@@ -140,13 +140,11 @@ class Home:
         home, (code, sentence) = cls(path.absolute()), cls.missing
         there = (home.path / SETTINGS).is_file() and cls.kind in ("", home.settings.kind)
         require(there, code, f"there is no {sentence.format(path)}", f"{path}")
-        home.settings  # noqa: B018  refused now if it is damaged
         return home
 
     @cached_property
     def settings(self) -> Settings:
-        path = self.path / SETTINGS
-        advice = "; restore it from a copy"
+        path, advice = self.path / SETTINGS, "; restore it from a copy"
         content = read_json(path, advice=advice)
         version = content.pop("format", None)
         sentence = f"of format {version}, and this Quorank reads {FORMAT}; install the newer"

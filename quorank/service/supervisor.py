@@ -130,17 +130,13 @@ class Supervisor:
         if child is self.holder and code == 0 and not self.stay:
             self.stopping = True
         if ended or child.process is not before:
-            facts = {} if child is self.holder else {"worker": self.workers.index(child)}
-            kind, what = "holder" if child is self.holder else "worker", "ended" if ended else "started"
-            self._log.write(f"{kind}_{what}", **facts, **({"code": code} if ended else {}))
+            kind, number = ("holder", None) if child is self.holder else ("worker", self.workers.index(child))
+            self._log.write(f"{kind}_{'ended' if ended else 'started'}", worker=number, code=code)
 
     def _certificate_stamp(self) -> tuple[int, ...]:
         """Return a value that changes when a file of the certificate does."""
-        files = self.home.tls
-        if files is None:
-            return ()
         with contextlib.suppress(OSError):
-            return tuple(file.stat().st_mtime_ns for file in files)
+            return tuple(file.stat().st_mtime_ns for file in self.home.tls or ())
         return (-1,)
 
     def _tend_certificate(self) -> None:

@@ -53,11 +53,11 @@ class SiloHome(Home):
     @cached_property
     def group(self) -> SiloTerms:
         """Terms that the parties agree to."""
-        file = self.path / TERMS
+        table = self.terms_table
         try:
-            return SiloTerms.read(self.terms_table)
+            return SiloTerms.read(table)
         except BadInput as error:
-            raise error if error.where == f"{file}" else error.at(f"{file}") from None
+            raise error.at(f"{self.path / TERMS}") from None
 
     @property
     def identities(self) -> dict[str, bytes]:

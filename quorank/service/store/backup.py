@@ -115,15 +115,13 @@ def _copy(source: Database, target: Database, jump: int = 0) -> None:
 
 
 def _store_files(folder: Path, database: Database) -> int:
-    count = 0
     database.execute("CREATE TABLE files (path TEXT PRIMARY KEY, content BLOB NOT NULL)")
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and not _LEFT_OUT.fullmatch(path.name):
             with contextlib.suppress(FileNotFoundError):  # replaced meanwhile
                 content = path.read_bytes()
                 database.execute("INSERT INTO files VALUES (?, ?)", path.relative_to(folder).as_posix(), content)
-                count += 1
-    return count
+    return int(database.value("SELECT count(*) FROM files"))
 
 
 def _restore_files(database: Database, folder: Path, source: Path) -> int:

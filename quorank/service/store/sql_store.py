@@ -2,8 +2,7 @@
 
 Intake workers commit members' calls in groups (`take`) before they confirm them. The coordinator's holder publishes tasks
 and reads committed replies. Its writes carry its epoch and fail once another process holds the coordinator, so a process
-that was asleep cannot undo its successor's work. A round ends in one transaction: the holder's documents, including its
-checkpoint, the next task, and the deletion of the round's replies.
+that was asleep cannot undo its successor's work.
 """
 
 from __future__ import annotations
