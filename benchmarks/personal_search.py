@@ -44,7 +44,6 @@ from quorank.learning.counterfactual import Counterfactual
 from quorank.learning.pdgd import PDGD
 from quorank.metrics.evaluator import Evaluator
 from quorank.rankers import Linear
-from quorank.search.home import SearchHome
 from quorank.search.index import SearchCandidates, SearchIndex, parse_query
 from quorank.search.personal_search import CANDIDATES, PAGE
 from quorank.search.ranking.choice_history import ChoiceHistory
@@ -120,7 +119,7 @@ def prepared(index: SearchIndex, text: str, grades: dict[str, int]) -> PreparedQ
 
 
 def indexed(folder: Path, collection: TextCollection, kept: Sequence[int]) -> SearchIndex:
-    index = SearchIndex.open(SearchHome.open(folder))
+    index = SearchIndex.open(folder)
     index.update(index.add_source({"kind": "folder"}), found_documents(collection, kept))
     return index
 
