@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from quorank.cli.display import print_result, print_text, progress_lines, say, table_of
@@ -91,24 +90,29 @@ def _load(name: str, *, quick: bool, data: str | None, repetitions: int | None) 
 
 def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, json: bool) -> FigureReport:
     """Run a figure or a study; write, print and return its report."""
-    from quorank.reproduce.figure import Figure, reserve_folder
+    from quorank.cli.run import run_cells
+    from quorank.experiments.run_directory import is_finished
+    from quorank.kernels.process import available_threads
+    from quorank.reproduce.figure import Figure, figure_grid, reserve_folder
     from quorank.reproduce.figure_report import figure_report
     from quorank.reproduce.results import read_results
     from quorank.reproduce.studies import study_report
     from quorank.reproduce.studies.study import StudyRequest
 
     if isinstance(chosen, Figure):
-        _run(chosen, folder, jobs)
+        grid = figure_grid(chosen, folder)
+        left = sum(not is_finished(folder / cell.name) for cell in grid.cells)
+        side_by_side = min(jobs or min(available_threads(), MOST_JOBS), max(left, 1))
+        run_cells(grid, folder, f"{chosen.command} --out {folder}", {"resume": True}, jobs=side_by_side)
         report = figure_report(read_results(chosen, folder))
     else:
         reserve_folder(chosen, folder)
-        line = progress_lines(f"{chosen.name}:")
-        request = StudyRequest(
-            chosen.data,
-            chosen.header.repetitions,
-            folder,
-            lambda done, total, what: line(done, total, lambda: f"{what}, "),
-        )
+        line, repetitions = progress_lines(f"{chosen.name}:"), chosen.header.repetitions
+
+        def progress(done: int, total: int, what: str) -> None:
+            line(done, total, lambda: f"{what}, ")
+
+        request = StudyRequest(chosen.data, repetitions, folder, progress)
         report = study_report(chosen, chosen.part.measure(request))
     report.write(folder)
     print_result(report.results, json, lambda _: _show(report, folder))
@@ -134,36 +138,6 @@ def _list(json: bool) -> None:
     table = table_of(("figure", "comparison"), [(each["figure"], each["about"]) for each in figures])
     table.columns[0].no_wrap = True
     print_result(figures, json, lambda _: print_text(table))
-
-
-def _run(figure: Figure, folder: Path, jobs: int | None) -> None:
-    """Run all cells that are not finished yet."""
-    from quorank.errors import Interrupted
-    from quorank.experiments.grid import run_grid
-    from quorank.experiments.run_directory import is_finished
-    from quorank.kernels.process import available_threads
-    from quorank.reports.report import report_page
-    from quorank.reproduce.figure import figure_grid
-
-    total = len(figure.cells)
-    done = sum(is_finished(folder / cell.name) for cell in figure.cells)
-    side_by_side = min(jobs or min(available_threads(), MOST_JOBS), max(total - done, 1))
-    line = progress_lines(f"{figure.name}: run")
-
-    def finished(*_: object) -> None:
-        nonlocal done
-        done += 1
-        line(done, total)
-
-    if done:
-        say(f"{figure.name}: {done} of {total} runs are finished already")
-    line(done, total)
-    try:
-        grid = figure_grid(figure, folder)
-        run_grid(grid, folder, jobs=side_by_side, resume=True, finished=finished, report=report_page)
-    except (Interrupted, KeyboardInterrupt):
-        say("quorank: stopped; repeat the command to continue")
-        raise typer.Exit(130) from None
 
 
 def _default_folder(figure: PaperFigure) -> Path:

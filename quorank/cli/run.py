@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,43 +182,13 @@ def _page(folder: Path, port: int, *, stay: bool) -> Iterator[Callable[[Runner],
 def _run_grid(
     grid: Grid, folder: Path, jobs: int, cluster: str | None, how: dict[str, Any], *, json: bool, quiet: bool
 ) -> None:
-    from concurrent.futures.process import BrokenProcessPool
-
-    from quorank.experiments.grid import run_grid
-    from quorank.experiments.run_directory import is_finished
-    from quorank.reports.report import report_page
-
-    sentence = "--jobs is for one host and --cluster for several; choose one"
-    require(cluster is None or jobs == 1, "option.conflict", sentence)
-    done = sum(is_finished(folder / cell.name) for cell in grid.cells) if how["resume"] else 0
-    if not quiet:
-        where = f"on {cluster}" if cluster is not None else f"{jobs} at a time"
-        say(f"{len(grid.cells)} runs, {done} finished already, {where}")
-    again = f"quorank run --resume {folder}" + (f" --cluster {cluster}" if cluster else "")
-
-    def finished(cell: Cell, summary: dict[str, Any]) -> None:
-        nonlocal done
-        done += 1
-        if not quiet:
-            say(f"{done}/{len(grid.cells)}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}")
-
-    how |= {"finished": finished, "report": report_page}
-    try:
-        if cluster is not None:
-            from quorank.experiments.cluster import run_on_cluster
-
-            folders = run_on_cluster(grid, folder, cluster, **how)
-        else:
-            folders = run_grid(grid, folder, jobs=jobs, **how)
-    except (Interrupted, KeyboardInterrupt):
-        say(f"quorank: stopped; continue with: {again}")
-        raise typer.Exit(130) from None
-    except BrokenProcessPool:
-        say(f"quorank: a run was killed; continue with: {again}")
-        raise typer.Exit(1) from None
     from quorank.experiments.run_directory import load_run, load_runs
     from quorank.reports.comparison import compare_table, group_runs, write_comparison
 
+    sentence = "--jobs is for one host and --cluster for several; choose one"
+    require(cluster is None or jobs == 1, "option.conflict", sentence)
+    again = f"quorank run --resume {folder}" + (f" --cluster {cluster}" if cluster else "")
+    folders = run_cells(grid, folder, again, how, jobs=jobs, cluster=cluster, quiet=quiet)
     if json:
         print_result([{"run": f.name, **load_run(f).summary} for f in folders], json, print)
         return
@@ -225,3 +197,48 @@ def _run_grid(
     groups = group_runs(load_runs([folder]))
     Console().print(compare_table(groups))
     print(f"report   {write_comparison(groups, folder / 'report.html')}")
+
+
+def run_cells(
+    grid: Grid,
+    folder: Path,
+    again: str,
+    how: dict[str, Any],
+    *,
+    jobs: int = 1,
+    cluster: str | None = None,
+    quiet: bool = False,
+) -> list[Path]:
+    """Run the cells of a grid that are not finished, with a line for each; `again` is the command that continues."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from quorank.experiments.grid import run_grid
+    from quorank.experiments.run_directory import is_finished
+    from quorank.reports.report import format_seconds, report_page
+
+    total, began = len(grid.cells), time.monotonic()
+    before = sum(is_finished(folder / cell.name) for cell in grid.cells) if how["resume"] else 0
+    numbers = count(before + 1)
+    if not quiet:
+        where = f"on {cluster}" if cluster is not None else f"{jobs} at a time"
+        say(f"{total} runs, {before} finished already, {where}")
+
+    def finished(cell: Cell, summary: dict[str, Any]) -> None:
+        done = next(numbers)
+        if not quiet:
+            left = format_seconds((time.monotonic() - began) / (done - before) * (total - done))
+            say(f"{done}/{total}  {cell.name}  nDCG@10 {summary['offline']['ndcg@10']:.4f}, {left} left")
+
+    how = {**how, "finished": finished, "report": report_page}
+    try:
+        if cluster is None:
+            return run_grid(grid, folder, jobs=jobs, **how)
+        from quorank.experiments.cluster import run_on_cluster
+
+        return run_on_cluster(grid, folder, cluster, **how)
+    except (Interrupted, KeyboardInterrupt):
+        say(f"quorank: stopped; continue with: {again}")
+        raise typer.Exit(130) from None
+    except BrokenProcessPool:
+        say(f"quorank: a run was killed; continue with: {again}")
+        raise typer.Exit(1) from None

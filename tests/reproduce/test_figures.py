@@ -275,7 +275,7 @@ def test_a_figure_from_end_to_end(papers: Path) -> None:
     assert again.exit_code == 0, again.output
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert max(map(len, again.stdout.replace(str(out), "").splitlines())) <= 80
-    assert "5 of 6 runs are finished already" in again.stderr
+    assert "6 runs, 5 finished already" in again.stderr
     repeated = json.loads((out / "results.json").read_text())
     assert repeated["panels"] == results["panels"] and repeated["checks"] == results["checks"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -136,19 +136,16 @@ class CountEstimator:
     """Estimator of term counts in single documents: exact, or by eq. 3 over z1 rows of a sketch."""
 
     def __init__(self, index: Index, strategy: Strategy, seed: int) -> None:
-        self.index, self.strategy = index, strategy
+        self.index = index
         hashing = Hashing(seeded_secret(seed, "figure 5"), strategy.rows, strategy.columns)
-        self._naive = None if strategy.sketch == "none" else Naive(hashing, index, strategy.sketch)
-        self._known: dict[str, Doubles] = {}  # term → estimates in all documents
+        naive = None if strategy.sketch == "none" else Naive(hashing, index, strategy.sketch)
+        self._estimates = None if naive is None else cache(partial(naive.estimates, rows=strategy.real))
 
     def counts(self, document: int, terms: Sequence[str]) -> Doubles:
         """Return the counts (terms,) of one document."""
-        if self._naive is None:
+        if self._estimates is None:
             return np.asarray(self.index.counts_of([document], self.index.term_ids(terms))[0])
-        for term in terms:
-            if term not in self._known:
-                self._known[term] = self._naive.estimates(term, self.strategy.real)
-        return np.array([self._known[term][document] for term in terms])
+        return np.array([self._estimates(term)[document] for term in terms])
 
 
 def separability(features: Doubles, positive: Booleans, folds: int = 5) -> float:

@@ -34,6 +34,7 @@ from quorank.files.atomic import write_whole
 from quorank.files.codec import Length, Range
 from quorank.files.documents import json_bytes, read_json
 from quorank.kernels.arrays import Doubles
+from quorank.reports.comparison import Spread
 from quorank.reports.panels import Curve, Panel
 from quorank.reports.report import ReportTable, report_page
 from quorank.reproduce.figure import collection_name, fold_of, folds_of
@@ -222,6 +223,10 @@ class UnlearningCase:
         """Return (repetitions,) the values at the end of a curve."""
         return self.curve(name).runs[:, -1].copy()
 
+    def end(self, name: str) -> str:
+        """Return the mean and standard deviation at the end of a curve, as a string."""
+        return Spread.of(self.ends(name)).text(4)
+
     def change(self, one: str, other: str) -> float:
         """Return how far the first ends above the second, as a share of the second, in the mean over repetitions."""
         return float((self.ends(one) / self.ends(other) - 1.0).mean())
@@ -256,9 +261,8 @@ def rebuilding_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) 
     for case in cases:
         lines = [case.curve(name, label) for label, name in rebuilt.items()]
         for name, label in (("9H-0M", "9H-0M, retrained"), ("9H-1M", "9H-1M, not rebuilt")):
-            ends, x = case.ends(name), lines[0].x[[0, -1]]
-            spread = None if len(ends) < 2 else (ends.std(ddof=1),) * 2
-            lines.append(Curve.of_means(label, x, (ends.mean(),) * 2, spread, level=True))
+            level = np.repeat(case.ends(name)[:, None], 2, axis=1)
+            lines.append(Curve(label, lines[0].x[[0, -1]], level, level=True))
         charts.append(Panel(case.label, "rounds of the rebuilding", NDCG, tuple(lines)))
     findings = []
     for method in METHODS:
@@ -275,9 +279,9 @@ def effort_results(study: UnlearningStudy, cases: Sequence[UnlearningCase]) -> S
     intervals, local_steps = study.intervals, study.local_steps
     rows = []
     for case in cases:
-        rows.append((case.label, "9H-0M, retrained", "", *([_text(case.ends("9H-0M"))] * len(intervals))))
+        rows.append((case.label, "9H-0M, retrained", "", *([case.end("9H-0M")] * len(intervals))))
         for method, n in itertools.product(METHODS, local_steps):
-            entries = [_text(case.ends(rebuilding_name(method, dt, n))) for dt in intervals]
+            entries = [case.end(rebuilding_name(method, dt, n)) for dt in intervals]
             rows.append((case.label, method, f"n′ = {n}", *entries))
     columns = ("", "ranker", "", *(f"Δt = {interval}" for interval in intervals))
     findings = []
@@ -315,7 +319,7 @@ def _counted(claim: str, shares: Sequence[float], right: Callable[[float], bool]
 
 def _ends_sheet(cases: Sequence[UnlearningCase], columns: Mapping[str, str]) -> ReportTable:
     """The values at the ends of curves; `columns` are the curves' names by their titles."""
-    rows = tuple((case.label, *(_text(case.ends(name)) for name in columns.values())) for case in cases)
+    rows = tuple((case.label, *map(case.end, columns.values())) for case in cases)
     return ReportTable(f"{NDCG} at the end", ("", *columns), rows)
 
 
@@ -326,8 +330,3 @@ def _numbers(cases: Sequence[UnlearningCase], names: Sequence[str]) -> dict[str,
         | {"rebuilt": {name: case.ends(name).tolist() for name in case.figures[0]["rebuilt"]}}
         for case in cases
     }
-
-
-def _text(values: Doubles) -> str:
-    spread = f" ±{values.std(ddof=1):.4f}" if len(values) > 1 else ""
-    return f"{values.mean():.4f}{spread}"
