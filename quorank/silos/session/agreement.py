@@ -20,6 +20,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -147,21 +148,28 @@ class Agreement:
         stated = {"parties": " ".join(self.parties), **(settings or {})}
         self.hello = Hello(identity.public, self._ephemeral.public, committed, stated)
         self._hellos = {self.name: self.hello}
-        self._pairs: dict[str, bytes] = {}
+        self._pair = cache(self._pair_secret)
         self._early: dict[str, Envelope] = {}  # contributions that arrived before all hellos
-        self._keys: AgreedKeys | None = None
 
     @property
     def is_complete(self) -> bool:
         """Keys are agreed with all parties."""
-        return self._keys is not None
+        return len(self._contributions) == len(self.parties)
 
-    @property
+    @cached_property
     def keys(self) -> AgreedKeys:
         """The agreed keys."""
-        if self._keys is None:
-            raise BadInput("silo-keys.not-agreed", "keys are not agreed yet; exchange hellos and contributions first")
-        return self._keys
+        said = "keys are not agreed yet; exchange hellos and contributions first"
+        require(self.is_complete, "silo-keys.not-agreed", said)
+        transcript = self._transcript()
+        everyone = b"".join(self._contributions[name] for name in self.parties)
+        group_key = derive(everyone, "group key", transcript)
+        digits = int.from_bytes(derive(group_key, "fingerprint")[:16], "little") % 10**12
+        return AgreedKeys(
+            derive(group_key, "hashing key"),
+            {other: derive(self._pair(other) + group_key, "pair", transcript) for other in self.others},
+            f"{digits // 10**8:04d} {digits // 10**4 % 10**4:04d} {digits % 10**4:04d}",
+        )
 
     def hellos(self) -> list[Envelope]:
         """Return this party's hello, one for each other party."""
@@ -244,34 +252,19 @@ class Agreement:
         said = f"{words} is not the one it committed to; do not continue with {sender}"
         require(as_committed, "silo-keys.not-committed", said)
         self._contributions[sender] = contribution
-        if len(self._contributions) == len(self.parties):
-            self._keys = self._result()
-
-    def _result(self) -> AgreedKeys:
-        transcript = self._transcript()
-        everyone = b"".join(self._contributions[name] for name in self.parties)
-        group_key = derive(everyone, "group key", transcript)
-        digits = int.from_bytes(derive(group_key, "fingerprint")[:16], "little") % 10**12
-        return AgreedKeys(
-            derive(group_key, "hashing key"),
-            {other: derive(self._pair(other) + group_key, "pair", transcript) for other in self.others},
-            f"{digits // 10**8:04d} {digits // 10**4 % 10**4:04d} {digits % 10**4:04d}",
-        )
 
     def _check_party(self, name: str) -> None:
         known = ", ".join(self.parties)
         require(name in self.parties, "silo-group.unknown-party", f"{name} is not of the group {known}")
 
-    def _pair(self, other: str) -> bytes:
+    def _pair_secret(self, other: str) -> bytes:
         """Derive KDF(ss ‖ es ‖ se ‖ ee), in the order of the group, of this party and another."""
-        if other not in self._pairs:
-            theirs, place = self._hellos[other], self.parties.index
-            first = place(self.name) < place(other)
-            cross = (self.identity.agree(theirs.ephemeral, other), self._ephemeral.agree(theirs.identity, other))
-            secret = self.identity.agree(theirs.identity, other) + b"".join(cross if first else cross[::-1])
-            secret += self._ephemeral.agree(theirs.ephemeral, other)
-            self._pairs[other] = derive(secret, "pair secret", canonical_settings(self.hello.settings))
-        return self._pairs[other]
+        theirs, place = self._hellos[other], self.parties.index
+        first = place(self.name) < place(other)
+        cross = (self.identity.agree(theirs.ephemeral, other), self._ephemeral.agree(theirs.identity, other))
+        secret = self.identity.agree(theirs.identity, other) + b"".join(cross if first else cross[::-1])
+        secret += self._ephemeral.agree(theirs.ephemeral, other)
+        return derive(secret, "pair secret", canonical_settings(self.hello.settings))
 
     def _cipher(self, sender: str, receiver: str) -> ChaCha20Poly1305:
         """Return the cipher of one contribution, bound to the pair, the direction and all hellos."""

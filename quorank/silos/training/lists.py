@@ -78,7 +78,8 @@ class PartySearch:
     def __init__(
         self, party: Holding, searched: OwnSearch, features: Features, statistics: Statistics | None = None
     ) -> None:
-        self.party, self.searched, self.features, self._statistics = party, searched, features, statistics
+        self.party, self.searched, self.features = party, searched, features
+        self._statistics = statistics or party.documents.statistics
         said = f"{party.name} has no embeddings; give word vectors or an encoder, as the group has agreed"
         lacks = "embedding" in searched.evidence and party.embedded is None
         require(not lacks, "evidence.missing", said)
@@ -95,8 +96,7 @@ class PartySearch:
         scores = index.bm25(ids, self.features)
         found = index.holding(ids)
         rows = found[np.argsort(-scores[found], kind="stable")[: self.searched.depth]]
-        known = None if self._statistics is None else self._statistics(terms)
-        columns = [party.documents.features(terms, rows, self.features, known)]
+        columns = [party.documents.features(terms, rows, self.features, self._statistics(terms))]
         columns += [self._evidence(name, query, ids, scores, rows)[:, None] for name in self.searched.evidence]
         labels = np.array([grades.get(int(row), 0) for row in rows], dtype=np.int8)
         names = [party.documents.ids[row] for row in rows]
