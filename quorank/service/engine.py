@@ -75,9 +75,7 @@ def https(workers: int = 2, database: str = "") -> Engine:
 
     @contextmanager
     def start(run: EngineRun) -> Iterator[Play]:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(4096)
+        with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
             home = PlayedHome.of(run.folder, listener.getsockname()[1], workers, database)
             played = PlayedService(home, listener, run)
             try:

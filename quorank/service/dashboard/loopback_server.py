@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -49,16 +50,11 @@ class SocketServer(Server):
 
 def loopback_socket(port: int) -> socket.socket:
     """Bind a port of the loopback interface; 0: any free one."""
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(("127.0.0.1", port))
-        found.listen(BACKLOG)
+        return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
     except OSError as error:
-        found.close()
-        sentence = f"cannot be used ({error.strerror}); choose another"
+        sentence = f"cannot be used ({os.strerror(error.errno or 0)}); choose another"
         raise BadInput("port.unusable", sentence, f"--port {port}") from None
-    return found
 
 
 @contextmanager
