@@ -319,7 +319,7 @@ def _sum_of(
     coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRounds, facts: Mapping[int, Reply]
 ) -> CohortSum:
     opened = [
-        None if one.total is None else mechanism.judged(one.total, len(one.survivors), len(one.asked))
+        None if one.total is None else mechanism.judged(one.total, len(one.server.survivors), len(one.asked))
         for one in round_.rounds
     ]
     present, total = sum(one.present for one in opened if one is not None), RunningSum(mechanism, 0)

@@ -106,8 +106,8 @@ class SecureRound:
     """The coordinator's side of one round; `least` is the agreed minimum number of clients in a sum.
 
     `tasks` returns the messages of a phase, `receive` judges a reply without raising, `advance` closes the phase and raises
-    RoundFailed where too few clients are left. At the end `total` is the sum modulo 2^32 over `survivors`. Clients that the
-    others would reject are excluded: all signatures are checked against the identity sent with a client's keys.
+    RoundFailed where too few clients are left. At the end `total` is the sum modulo 2^32 over `server.survivors`. Clients
+    that the others would reject are excluded: all signatures are checked against the identity sent with a client's keys.
     """
 
     def __init__(
@@ -139,11 +139,6 @@ class SecureRound:
         return self.phase == OVER
 
     @property
-    def survivors(self) -> tuple[int, ...]:
-        """Clients whose vectors are in the sum."""
-        return self.server.survivors
-
-    @property
     def waiting(self) -> frozenset[int]:
         return frozenset(self._tasks) - self._replied
 
@@ -151,11 +146,6 @@ class SecureRound:
     def has_enough_replies(self) -> bool:
         """Return whether the open phase has enough replies for a sum."""
         return len(self._replied) >= self.least
-
-    @property
-    def liars(self) -> dict[int, str]:
-        """Clients that sent or returned false shares, with the error code."""
-        return self.server.liars
 
     def tasks(self) -> dict[int, bytes]:
         """Return the tasks of clients without a reply to the open phase."""
@@ -274,7 +264,8 @@ class SecureRounds:
 
     @property
     def liars(self) -> dict[int, str]:
-        return {client: code for one in self.rounds for client, code in one.liars.items()}
+        """Clients that sent or returned false shares, with the error code."""
+        return {client: code for one in self.rounds for client, code in one.server.liars.items()}
 
     def tasks(self) -> dict[int, bytes]:
         """Return the tasks of clients without a reply to the open phase."""

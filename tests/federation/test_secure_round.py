@@ -104,7 +104,7 @@ def test_the_sum_is_that_of_the_survivors_whoever_leaves(n, data) -> None:
         assert round_.total is None
         return
     inside = [client for client in clients if gone.get(client, 99) > MASKED]
-    assert round_.survivors == tuple(inside)
+    assert round_.server.survivors == tuple(inside)
     assert len(inside) >= least
     expected = np.sum([vectors[client] for client in inside], axis=0, dtype=np.uint32)
     assert np.array_equal(round_.total, expected)
@@ -124,7 +124,7 @@ def test_a_false_share_over_the_wire_is_left_out_and_its_holder_named() -> None:
         assert round_.receive(client, reply).accepted
     round_.advance()
     assert np.array_equal(round_.total, np.sum(list(vectors.values()), axis=0, dtype=np.uint32))
-    assert round_.liars == {2: "secure-sum.false-share"}
+    assert round_.server.liars == {2: "secure-sum.false-share"}
 
 
 def test_groups_are_summed_side_by_side_and_one_that_fails_stops_no_other() -> None:
@@ -392,7 +392,7 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
 
     round_ = SecureRound(replace(task, round=1), SESSION, range(CLIENTS), least, **options)
     play_devices(round_, devices)
-    assert round_.survivors == tuple(range(CLIENTS))
+    assert round_.server.survivors == tuple(range(CLIENTS))
     opened_sum = mechanism.judged(round_.total, CLIENTS, CLIENTS)
     gathered = gathered_of(mechanism, simulator.initial(), [opened_sum], 3 * CLIENTS)
     plain = simulator_of(tiny_collection)
