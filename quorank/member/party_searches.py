@@ -38,7 +38,7 @@ from quorank.silos.search.owner import SearchOwner
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.silos.session.agreement import AgreedKeys
 from quorank.silos.session.streams import SiloStore
-from quorank.silos.training.statistics import SharedStatistics, read_total
+from quorank.silos.training.statistics import SharedStatistics
 
 LEDGER, NUMBERS = "search.sqlite", "numbers.json"  # private files: entries told to others, and numbers of documents
 MOST_SEARCHES = 64  # limit on the pending searches of a party
@@ -121,7 +121,7 @@ class PartySearches:
         raw = self.store.fact("sum")
         require(raw is not None, "silo-search.too-early", "the group's statistics are not complete; search later")
         total = np.frombuffer(raw or b"", dtype="<u4").astype(np.uint32)
-        return read_total(total, self._secrets.statistics_hashing(self._keys), self.terms.statistics_epsilon)
+        return SharedStatistics(self._secrets.statistics_hashing(self._keys), total, self.terms.statistics_epsilon)
 
     @cached_property
     def owner(self) -> SearchOwner:

@@ -104,8 +104,7 @@ def test_masks_cancel_in_sums_and_hide_each_part(group_of) -> None:
     group = group_of(terms_of(), watch=watch)
     step_through(group)
     shared = share_statistics(HOLDINGS, group.terms.statistics_epsilon, SEED)
-    total = np.concatenate(list(shared.totals.values())).astype(np.uint32)
-    assert np.array_equal(np.frombuffer(group.server._store.fact("total") or b"", dtype=np.uint32), total)
+    assert np.array_equal(np.frombuffer(group.server._store.fact("total") or b"", dtype=np.uint32), shared.total)
     assert len(tables) == 3 and len(parts) >= 3 * 4
     assert all(uniform(piece) > 1e-6 for piece in (*tables, *parts[:6]))
 
@@ -140,8 +139,7 @@ def test_with_secret_keys_all_parties_get_one_ranker(group_of) -> None:
 def test_a_sum_is_requested_again_without_a_party_that_left(group_of, training, turns) -> None:
     group = group_of(terms_of(training))
     boxes = Mailboxes(group, group.folder)
-    while boxes.post.server.phase != "training":
-        boxes.turn()
+    boxes.reach("training")
     for _ in range(turns):
         boxes.turn()
     boxes.post.leave(1)
@@ -156,8 +154,7 @@ def test_a_sum_is_requested_again_without_a_party_that_left(group_of, training, 
 def test_no_sum_is_requested_of_a_party_alone(group_of) -> None:
     group = group_of(terms_of())
     boxes = Mailboxes(group, group.folder)
-    while boxes.post.server.phase != "training":
-        boxes.turn()
+    boxes.reach("training")
     boxes.post.leave(1)
     boxes.post.leave(2)
     assert boxes.post.server.blocked
@@ -166,8 +163,7 @@ def test_no_sum_is_requested_of_a_party_alone(group_of) -> None:
 def test_before_the_training_nobody_is_asked_once_a_party_has_left(group_of) -> None:
     group = group_of(terms_of())
     boxes = Mailboxes(group, group.folder)
-    while boxes.post.server.phase != "statistics":
-        boxes.turn()
+    boxes.reach("statistics")
     boxes.post.leave(1)
     boxes.post.leave(1)
     assert boxes.post.server.blocked and boxes.post.server.gone == ("south",)

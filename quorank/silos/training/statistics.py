@@ -33,19 +33,19 @@ VECTOR_LENGTH = len(FIELDS) * (2 * ROWS * COLUMNS + SCALARS)  # length of a part
 
 @dataclass(frozen=True, eq=False)
 class SharedStatistics:
-    """Sum of all parties' tables, readable with the hashing key."""
+    """Sum of all parties' vectors, readable with the hashing key."""
 
     hashing: Hashing
-    totals: dict[str, Integers] = field(repr=False)  # field → its two tables and scalars
-    epsilon: float | None = None  # ε of one occurrence; None: no noise
+    total: Uint32s = field(repr=False)  # two tables and scalars of each field
+    epsilon: float | None  # ε of one occurrence; None: no noise
 
     def __call__(self, terms: Sequence[str]) -> tuple[FieldStatistics, FieldStatistics]:
         """Return the statistics of terms in bodies and in titles."""
         columns, _ = self.hashing.places(terms)
-        body, title = (self._read(self.totals[name], columns) for name in FIELDS)
+        body, title = (self._read(totals, columns) for totals in np.split(self.total.view(np.int32), len(FIELDS)))
         return body, title
 
-    def _read(self, totals: Integers, columns: Int32s) -> FieldStatistics:
+    def _read(self, totals: Int32s, columns: Int32s) -> FieldStatistics:
         """Read (terms, z) cells: the smallest of a term's rows, or with noise, which a minimum would select, the median."""
         tables = totals[:-SCALARS].reshape(2, self.hashing.rows, self.hashing.columns)
         cells = tables[:, np.arange(self.hashing.rows)[:, None], columns.T].astype(np.float64)  # (2, z, terms)
@@ -74,13 +74,6 @@ def party_vector(
     return np.concatenate(parts).astype(np.uint32)
 
 
-def read_total(total: Uint32s, hashing: Hashing, epsilon: float | None) -> SharedStatistics:
-    """Return the statistics in the sum of all parties' vectors."""
-    signed = total.view(np.int32).astype(np.int64)
-    by_field = dict(zip(FIELDS, np.split(signed, len(FIELDS)), strict=True))
-    return SharedStatistics(hashing, by_field, epsilon)
-
-
 def seeded_statistics_noise(seed: int, party: int, field: int) -> SystemStream:
     """Return the noise of a simulated party's tables of a field."""
     return AddressedStream(seed, round_=NOISE, client=party, interaction=field)
@@ -93,7 +86,7 @@ def share_statistics(parties: Sequence[Holding], epsilon: float | None = None, s
         party_vector(party, hashing, epsilon, partial(seeded_statistics_noise, seed, number))
         for number, party in enumerate(parties)
     ]
-    return read_total(np.sum(vectors, axis=0, dtype=np.uint32), hashing, epsilon)
+    return SharedStatistics(hashing, np.sum(vectors, axis=0, dtype=np.uint32), epsilon)
 
 
 def exact_statistics(parties: Sequence[Holding]) -> Statistics:
