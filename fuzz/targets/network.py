@@ -129,7 +129,7 @@ def server_certificate(data: bytes) -> None:
 def coordinator_settings(data: bytes) -> None:
     """coordinator.json of a service, and what follows from it."""
     home = Home.open(folder_with("coordinator", "coordinator.json", data))
-    _ = home.settings.url, home.holder, home.tls
+    _ = home.settings.url, home.tls
 
 
 @target("request", words=(b"quorank-member: 0\n", b"quorank-nonce: " + b"0" * 32 + b"\n", b"quorank-protocol: 1\n"))

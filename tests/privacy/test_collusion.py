@@ -48,7 +48,7 @@ class LyingServer:
         self.server = SecureServer(OCCASION, LENGTH, plan)
         self.clients = pinned_clients(self.server, n, least)
         self.masked = {
-            c: self.clients[c].mask(delivery, self.rows[c]) for c, delivery in self.server.deliveries().items()
+            c: self.clients[c].inner.mask(delivery, self.rows[c]) for c, delivery in self.server.deliveries().items()
         }
         self.told: dict[bytes, dict[int, dict[int, bytes]]] = {b"b": {}, b"s": {}}  # by secret, owner and holder
         for spy in colluders:
@@ -210,7 +210,7 @@ def test_a_server_cannot_cut_a_cohort_by_withholding_shares() -> None:
             assert server.roster is not None
             withheld = tuple((s, sealed) for s, sealed in delivery.sealed if s in some)
             delivery = replace(delivery, sharers=server.roster.pack(some), sealed=withheld)
-        clients[c].mask(delivery, rows[c])
+        clients[c].inner.mask(delivery, rows[c])
     everyone = list(range(n))
     signatures = {c: clients[c].agree(everyone) for c in range(6, n)}
     for c in some:
