@@ -93,12 +93,11 @@ def rebuilding_of(
         federation = replace(federation, server=replace(cast("Add", server), average=GAMMA))
     setting = rebuilding_setting(federation, rounds, len(start), len(left))
     seed = fresh_seed(coordinator.seed, name, left)
-    noise: Seed = getattr(coordinator.mechanism, "seed", seed)
-    if isinstance(noise, bytes):  # never the run's, and secret if the run's is
+    noise: Seed = seed
+    secret = getattr(coordinator.mechanism, "seed", None)
+    if isinstance(secret, bytes):
         text = b"quorank rebuilding" + seed.to_bytes(8, "little")
-        noise = hashlib.blake2b(text, key=noise, digest_size=32).digest()
-    else:
-        noise = seed
+        noise = hashlib.blake2b(text, key=secret, digest_size=32).digest()
     mechanism = federation.privacy.with_noise_of(coordinator.mechanism).mechanism(setting, noise)
     state = replace(federation.start(start), private=mechanism.start())
     shared = {"enrolled": coordinator.enrolled, "absent": frozenset(left), "step_factor": step_factor}
