@@ -45,7 +45,7 @@ class TurnsTaken:
         return grown
 
     def allowed(self, turns: Turns, round_: int) -> Booleans:
-        """Return a mask (clients,) of those that `Turns.may_answer` allows in a round."""
+        """Return a mask (clients,) of those that `Turns.check` accepts in a round."""
         rested = (self.times == 0) | (round_ - self.last > turns.rest)
         return np.asarray(rested if turns.most is None else rested & (self.times < turns.most))
 

@@ -41,8 +41,8 @@ class Turns:
         most: m, largest number of rounds of the client; None is unlimited.
         rest: s, rounds of rest between two participations.
 
-    >>> Turns(most=3, rest=1).may_answer(times=1, last=4, round_=5)
-    False
+    >>> Turns(most=3, rest=1).busiest(rounds=8)
+    range(0, 6, 2)
     """
 
     most: int | None = None
@@ -61,14 +61,6 @@ class Turns:
         if times > 0 and round_ - last <= self.rest:
             sentence = f"this client sits out {self.rest} rounds after each that it takes part in; come again later"
             raise BadInput("reply.resting", sentence)
-
-    def may_answer(self, times: int, last: int, round_: int) -> bool:
-        """Return whether `check` accepts such a client."""
-        try:
-            self.check(times, last, round_)
-        except BadInput:
-            return False
-        return True
 
     def busiest(self, rounds: int) -> range:
         """Return the rounds, min(m, ⌈rounds/(s + 1)⌉), of a client that participates as often as allowed."""

@@ -12,7 +12,7 @@ from chance import assert_follows
 from devices import MemoryStorage, coordinator_of, simulator_of, state_after
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import refused
+from refusals import accepts, refused
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
@@ -90,7 +90,7 @@ def schedules(clients: int, rounds: int, least: int, turns: Turns) -> bool:
     def go(round_: int, rows: tuple[tuple[int, int], ...]) -> bool:
         if round_ == rounds:
             return True
-        free = [c for c, (times, last) in enumerate(rows) if turns.may_answer(times, last, round_)]
+        free = [c for c, (times, last) in enumerate(rows) if accepts(turns.check, times, last, round_)]
         for chosen in itertools.combinations(free, least):
             after = tuple((n + 1, round_) if c in chosen else (n, last) for c, (n, last) in enumerate(rows))
             if go(round_ + 1, after):
@@ -126,9 +126,9 @@ def test_arrays_of_turns_say_what_the_rule_says_of_each_client(cohorts, most, re
         for client in cohort:
             histories[client].append(round_)
     now = len(cohorts)
-    expected = [turns.may_answer(len(rounds), rounds[-1] if rounds else -1, now) for rounds in histories]
+    expected = [accepts(turns.check, len(rounds), rounds[-1] if rounds else -1, now) for rounds in histories]
     assert taken.allowed(turns, now).tolist() == expected[: len(taken.times)]
-    assert [turns.may_answer(*taken.of(client), now) for client in range(10)] == expected
+    assert [accepts(turns.check, *taken.of(client), now) for client in range(10)] == expected
 
 
 # ---------------------------------------------------------------- the coordinator

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 from privacy_losses import epsilon_of, gaussian_losses, played_ledger
-from refusals import refused
+from refusals import accepts, refused
 
 from quorank.federation import Arrivals, Federation
 from quorank.privacy import ClippedGaussian, Setting, accounting
@@ -24,7 +24,7 @@ FLEET = Setting(500, 50, ROUNDS, "arrivals", parameters=SIZE, most_rounds=MOST, 
 def allowed(turns: Turns, pattern: tuple[int, ...]) -> bool:
     """Whether one client may take part in these rounds, asked in each as a device and a coordinator are."""
     return all(
-        turns.may_answer(times, pattern[times - 1] if times else -1, round_) for times, round_ in enumerate(pattern)
+        accepts(turns.check, times, pattern[times - 1] if times else -1, round_) for times, round_ in enumerate(pattern)
     )
 
 

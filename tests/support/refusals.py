@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -17,3 +17,12 @@ def refused(code: str, where: str | None = None) -> Iterator[None]:
         yield
     assert caught.value.code == code, caught.value
     assert where is None or caught.value.where == where
+
+
+def accepts(check: Callable[..., object], *arguments: object) -> bool:
+    """Whether a check does not raise BadInput for these arguments."""
+    try:
+        check(*arguments)
+    except BadInput:
+        return False
+    return True
