@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +114,16 @@ def tiny_collection() -> Collection:
 def tiny_graded() -> Collection:
     """30 queries, 13 features, labels 0..4."""
     return Collection("tiny graded", make_split(3, 30, 13, 5), make_split(4, 20, 13, 5))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], Path]:
+    """Folders of real collections by their names, or a skip."""
+    folder = Path(os.environ.get("QUORANK_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+    def find(name: str) -> Path:
+        if not (folder / name).is_dir():
+            pytest.skip(f"no real data: {folder} has no {name} (set QUORANK_DATA to a folder that has)")
+        return folder / name
+
+    return find

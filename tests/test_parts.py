@@ -68,7 +68,13 @@ def test_misspelt_keys_and_choices_get_a_suggestion() -> None:
         FAMILIES["users"].read({"preset": "navigatonal"}, "users")
 
 
-@pytest.mark.parametrize("text", ["", "pdgd", "PDGD", "PDGD(0.1)", "PDGD(eta=", "Krum()", "a.PDGD()", "PDGD(eta=x)"])
+NO_PARTS = [
+    "", "pdgd", "PDGD", "PDGD(0.1)", "PDGD(eta=", "PDGD(eta=1", "Krum()", "a.PDGD()", "PDGD(eta=x)", "PDGD(eta={[]: 1})",
+    'PDGD(**{"eta": 3})', "PDGD(" + "(" * 3000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_PARTS)
 def test_what_is_no_printed_part_is_refused(text) -> None:
     with pytest.raises(BadInput):
         FAMILIES["learners"].parse(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lists import Contrast
 from refusals import refused
 from small_runs import SMALL as FILE
 from small_runs import experiment, files_of
@@ -97,7 +98,7 @@ def test_a_changed_history_of_rounds_is_refused(own_folder: Path) -> None:
 
 def test_ctrl_c_and_resume_give_the_bits_of_an_unbroken_run(own_folder: Path) -> None:
     data = qr.load("synthetic:mq2007", queries=60)
-    how = {"federation.rounds": 12, "federation.clients": 20, "evaluation.every": 5}
+    how = {"federation.rounds": 12, "federation.clients": 20, "evaluation.every": 5, "learner": Contrast()}
     whole = qr.run("fpdgd", data=data, set=how, out="whole", report=False)
     with pytest.raises(Interrupted) as stopped:
         qr.run("fpdgd", data=data, set=how, out="broken", watch=interrupt_at(6), report=False)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import socket
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 import typer
 from command_line import command, environment, in_process
 from quick_runs import leave_pages_out
+from real_services import free_port
 
 from docsite.markdown import Block, blocks
 from quorank.cli.main import application
@@ -125,12 +125,6 @@ def command_lines(text: str) -> Iterator[str]:
             yield words
 
 
-def free_port() -> str:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return str(held.getsockname()[1])
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -142,7 +136,7 @@ def test_the_code_of_a_page_runs(
     monkeypatch.setenv("QUORANK_HOME", str(folder / "home"))
     monkeypatch.setenv("COLUMNS", "80")
     leave_pages_out(monkeypatch)
-    reader = Reader(page, folder, monkeypatch, capfd, port=free_port())
+    reader = Reader(page, folder, monkeypatch, capfd, port=str(free_port()))
     try:
         for block in page_blocks(page):
             reader.follow(block)

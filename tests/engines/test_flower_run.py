@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import real_services
+from small_runs import all_files_of
 
 from quorank.cli.main import main
 from quorank.engines.flower import FlowerTransport
@@ -114,12 +115,6 @@ def started(folder: Path, collection: Path, token: str, *words: str) -> subproce
     )
 
 
-def results(folder: Path) -> dict[str, bytes]:
-    names = ["run.toml", "ranker.json", "history.parquet", "ledger.json"]
-    files = [folder / name for name in names] + sorted((folder / "clients").glob("*.npz"))
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
-
-
 def private(collection: Path) -> set[bytes]:
     """What of the clients' data would be recognised in any message."""
     train = collection_of(experiment_of(collection).data).train
@@ -154,8 +149,8 @@ def test_two_nodes_of_which_one_dies_come_to_the_same_bytes_send_nothing_private
     out, error = process.communicate(timeout=280)
     assert process.returncode == 0, error
     assert f'"rounds": {ROUNDS}' in out
-    assert results(tmp_path / "run") == results(expected)
-    assert len(results(expected)) == 4 + 10
+    assert all_files_of(tmp_path / "run") == all_files_of(expected)
+    assert len(all_files_of(expected)) == 4 + 10
     assert not running(token)
 
     sent = [file.read_bytes() for file in folder.iterdir()]
@@ -195,7 +190,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process
     assert not (tmp_path / "run" / "ranker.json").exists()
 
     run_experiment(experiment_of(collection), tmp_path / "run", resume=True, threads=1)
-    assert results(tmp_path / "run") == results(expected)
+    assert all_files_of(tmp_path / "run") == all_files_of(expected)
 
 
 def noted(folder: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import python
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import parse_experiment_file, read_experiment_file
@@ -21,20 +20,9 @@ FILES = sorted((ROOT / "examples").glob("*.toml"))
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_the_program_runs_and_says_something(program: Path, tmp_path: Path) -> None:
-    import os
-
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", str(program)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() and done.stderr == ""
+    done = python(tmp_path, "-W", "error::RuntimeWarning", program, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.out.strip() and done.err == ""
     assert not any(tmp_path.iterdir())
 
 

@@ -8,11 +8,11 @@ import hashlib
 import io
 import json
 import sqlite3
-import zipfile
 from random import Random
 
 import numpy as np
 import pytest
+from damaged_files import members_of
 
 from fuzz import __main__ as command
 from fuzz.engine import fuzz, minimised, tried
@@ -159,11 +159,6 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
         assert made[0] == made[1] != made[2]
 
 
-def members(packed: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 def test_structured_mutations_keep_what_is_checked_first() -> None:
     """A changed zip has right CRCs, a changed database sound pages, a changed gzip file a right end: most of them."""
     buffer = io.BytesIO()
@@ -172,7 +167,7 @@ def test_structured_mutations_keep_what_is_checked_first() -> None:
     memory.executescript("CREATE TABLE t (a, b); INSERT INTO t VALUES (1, 'x'), (2, 'y')")
     memory.commit()
     readers = {
-        "zip": (buffer.getvalue(), members),
+        "zip": (buffer.getvalue(), members_of),
         "gzip": (gzip.compress(b"1 qid:1 1:0.5\n"), gzip.decompress),
         "json": (b'{"a": [1, {"b": null}]}', json.loads),
         "sqlite": (memory.serialize(), lambda raw: sqlite3.connect(":memory:").deserialize(raw)),

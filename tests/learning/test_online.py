@@ -78,7 +78,8 @@ REFUSED = {
     ],
     "features.not-finite": [lambda c, bad=bad: c.rank(np.full((3, 4), bad)) for bad in (np.nan, np.inf, 1e300)],
     "clicks.shape": [lambda c, bad=bad: c.learn(c.rank(np.eye(4)), bad) for bad in ([1], [1] * 4, [[1, 0, 1]])],
-    "clicks.not-boolean": [lambda c: c.learn(c.rank(np.eye(4)), [2, 0, 0])],
+    "clicks.not-boolean": [lambda c, bad=bad: c.learn(c.rank(np.eye(4)), [bad, 0, 0]) for bad in (2, -1, np.nan)],
+    "ranker.not-finite": [lambda _, bad=bad: client(theta=np.full(4, bad)) for bad in (np.nan, np.inf)],
     "ranker.wrong-size": [lambda _: OnlineRanker(np.zeros(4), 4, MLP(10)), lambda _: client(theta=np.zeros((1, 4)))],
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import command
+from command_line import as_process, environment
 from equations import document_probabilities
 from lists import Contrast, simulate
 from refusals import refused
@@ -23,7 +21,6 @@ from quorank.parts import to_table
 from quorank.rankers import Linear
 from quorank.users import Cascade
 
-ROOT = Path(__file__).parents[2]
 MODULE = """
 from dataclasses import dataclass
 import quorank as qr
@@ -71,13 +68,6 @@ class GumbelContrast(Contrast):
 @pytest.fixture
 def simulation(tiny_collection) -> Simulation:
     return Simulation(tiny_collection.train, Linear(), Cascade("informational"), tiny_collection.grades, seed=5)
-
-
-def quorank(*words, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        command(*words), env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
-    )
 
 
 def settings(*more: str) -> list[str]:
@@ -178,20 +168,6 @@ def test_a_part_is_used_by_value_and_threads_do_not_matter(tmp_path, combination
     assert runs[0].ranker.theta.tolist() != other.ranker.theta.tolist()
 
 
-def test_a_stopped_run_resumes_to_the_same_bits(tmp_path) -> None:
-    base = {key: int(value) for key, value in (word.split("=") for word in SMALL)} | {"learner": Contrast()}
-    whole = qr.run("fpdgd", set=base, out=tmp_path / "whole", report=False)
-
-    def stop(progress) -> None:
-        if progress.done == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(qr.Interrupted):
-        qr.run("fpdgd", set=base, out=tmp_path / "stopped", report=False, watch=stop)
-    resumed = qr.resume(tmp_path / "stopped")
-    assert resumed.ranker.theta.tolist() == whole.ranker.theta.tolist()
-
-
 def test_a_class_of_this_process_prints_and_parses_back() -> None:
     part = Contrast(eta=0.25)
     assert LEARNERS.parse(str(part)) == part
@@ -222,25 +198,31 @@ def test_from_a_notebook_and_by_module_in_a_grid_and_over_https(tmp_path) -> Non
     here = qr.run("fpdgd", set={**base, "learner": Contrast(eta=0.2)}, out=tmp_path / "here").ranker.theta.tolist()
 
     cell = f"{MODULE}\nqr.run('fpdgd', set={{**{base!r}, 'learner': ClickContrast(eta=0.2)}}, out='notebook')\n"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-"], input=cell, text=True, cwd=tmp_path, env=environment, check=True, timeout=300)
+    variables = environment(tmp_path)
+    subprocess.run([sys.executable, "-"], input=cell, text=True, cwd=tmp_path, env=variables, check=True, timeout=300)
     assert parameters(tmp_path / "notebook") == here
 
     (tmp_path / "my_module.py").write_text(MODULE)
     (tmp_path / "my.toml").write_text('[learner]\nkind = "my_module:ClickContrast"\neta = 0.2\n')
-    done = quorank("run", "my.toml", *settings(), "--out", "named", "--quiet", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = as_process(tmp_path, tmp_path / "home", "run", "my.toml", *settings(), "--out", "named", "--quiet")
+    assert done.code == 0, done.err
     assert parameters(tmp_path / "named") == here
     assert "ClickContrast" in (tmp_path / "named" / "report.html").read_text()
-    again = quorank("run", "named/run.toml", "--out", "again", "--threads", 1, "--quiet", cwd=tmp_path)
-    assert again.returncode == 0 and parameters(tmp_path / "again") == here, again.stderr
+    again = as_process(
+        tmp_path, tmp_path / "home", "run", "named/run.toml", "--out", "again", "--threads", 1, "--quiet"
+    )
+    assert again.code == 0 and parameters(tmp_path / "again") == here, again.err
 
-    over = quorank("run", "my.toml", *settings(), "--out", "https", "--engine", "https", "--quiet", cwd=tmp_path)
-    assert over.returncode == 0, over.stderr
+    over = as_process(
+        tmp_path, tmp_path / "home", "run", "my.toml", *settings(), "--out", "https", "--engine", "https", "--quiet"
+    )
+    assert over.code == 0, over.err
     assert parameters(tmp_path / "https") == here
 
     (tmp_path / "grid.toml").write_text((tmp_path / "my.toml").read_text() + '[grid]\n"learner.eta" = [0.2, 0.4]\n')
-    grid = quorank("run", "grid.toml", *settings(), "--out", "grid", "--jobs", 2, "--quiet", cwd=tmp_path)
-    assert grid.returncode == 0, grid.stderr
+    grid = as_process(
+        tmp_path, tmp_path / "home", "run", "grid.toml", *settings(), "--out", "grid", "--jobs", 2, "--quiet"
+    )
+    assert grid.code == 0, grid.err
     cells = sorted(path.parent for path in (tmp_path / "grid").glob("*/ranker.json"))
     assert [parameters(cell) == here for cell in cells] == [True, False]

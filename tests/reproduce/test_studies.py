@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from study_requests import study_request
 
 from quorank.errors import BadInput, require_range
 from quorank.experiments.experiment_file import parse_experiment_file
@@ -113,8 +114,7 @@ def test_mistakes_name_file_and_place(before, after, words):
 @pytest.mark.usefixtures("only_squares")
 def test_everything_is_written_and_nothing_is_markup(tmp_path):
     study = read()
-    seen = []
-    asked = StudyRequest(None, 3, tmp_path, lambda *step: seen.append(step))
+    asked, seen = study_request(tmp_path, 3)
     measured = study.part.measure(asked)
     study_report(study, measured).write(tmp_path)
     assert seen == [(5, 5, "squares")]
@@ -137,10 +137,6 @@ STUDIES = {
 }
 
 
-def silo_request(tmp_path, repetitions=1, seen=None) -> StudyRequest:
-    return StudyRequest(None, repetitions, tmp_path, lambda *step: seen.append(step) if seen is not None else None)
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_figure_has_a_full_and_a_quick_version(name):
     full, quick = read_study(read_shipped(name)), read_study(read_shipped(name), quick=True)
@@ -150,9 +146,9 @@ def test_every_figure_has_a_full_and_a_quick_version(name):
 
 
 def test_the_table_compares_all_methods_on_the_same_parties(tmp_path):
-    seen = []
+    request, seen = study_request(tmp_path)
     part = SiloTable(parties=3, documents=90, labelled=2, asked=2, noise=(0.0, 0.5))
-    measured = part.measure(silo_request(tmp_path, 1, seen))
+    measured = part.measure(request)
     assert seen[-1] == (2, 2, "done")
     assert len(measured.tables) == 4  # two kinds of labels, two kinds of instances
     for sheet in measured.tables:
@@ -170,7 +166,7 @@ def test_the_table_compares_all_methods_on_the_same_parties(tmp_path):
 
 def test_the_sweep_over_budgets_and_parties(tmp_path):
     part = SiloSweep(parties=2, documents=60, labelled=2, asked=2, epsilons=(0.5,), strict=(20.0,))
-    measured = part.measure(silo_request(tmp_path))
+    measured = part.measure(study_request(tmp_path)[0])
     assert [chart.title for chart in measured.charts] == ["privacy budget", "number of parties"]
     assert list(measured.charts[1].curves[1].x) == [1.0, 2.0]
     assert [row[0] for row in measured.tables[0].rows] == ["no noise", "published, ε = 0.5", "strict, ε = 20"]
@@ -188,7 +184,7 @@ def test_the_curves_of_sketches(tmp_path):
     part = SketchCurves(
         documents=200, length=40, terms=8, alpha=(1.0, 5.0), beta=(0.1, 0.9), k=(10,), columns=(200,), rows=(30,)
     )
-    measured = part.measure(silo_request(tmp_path))
+    measured = part.measure(study_request(tmp_path)[0])
     assert [chart.title[-1] for chart in measured.charts] == ["α", "β", "K", "w", "z"]
     for chart in measured.charts:
         for line in chart.curves:
@@ -221,7 +217,7 @@ def test_wide_sketches_estimate_exactly_and_narrow_ones_do_not(tmp_path):
 
 
 def test_the_embedding_has_a_panel_and_a_number_for_each_strategy(tmp_path):
-    measured = SketchedFeatures(pairs=60, documents=150).measure(silo_request(tmp_path))
+    measured = SketchedFeatures(pairs=60, documents=150).measure(study_request(tmp_path)[0])
     assert len(measured.charts) == len(measured.tables[0].rows) == len(STRATEGIES)
     for chart in measured.charts:
         assert sum(len(line.x) for line in chart.curves) == 60
@@ -246,17 +242,12 @@ FILES = [PAPERS / "firefox" / f"{name}.toml" for name in ("figure4", "figure5", 
 SMALL = {"iterations": 6, "updates": 300, "sample": 100, "samples": 4, "clients": 300}
 
 
-def asked(folder: Path, data: str | None = None) -> tuple[StudyRequest, list[tuple[int, int, str]]]:
-    seen: list[tuple[int, int, str]] = []
-    return StudyRequest(data, 1, folder, lambda *step: seen.append(step)), seen
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_small_version_of_every_figure(file: Path, tmp_path: Path) -> None:
     table = tomllib.loads(file.read_text())
     for settings in (table["study"], table["study"] | table["quick"]["study"], table["study"] | SMALL):
         part = Family("study", FirefoxStudy).read(settings, "study")
-    question, seen = asked(tmp_path)
+    question, seen = study_request(tmp_path)
     found = part.measure(question)
     assert seen == [(n, 6, "iterations") for n in range(1, 7)]
     assert found.findings and (found.charts or found.tables)
@@ -310,4 +301,4 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=next(iter(fields))):
             decode(FirefoxStudy, fields)
     with pytest.raises(BadInput, match="--data"):
-        FirefoxStudy().measure(asked(tmp_path, "mq2008")[0])
+        FirefoxStudy().measure(study_request(tmp_path, data="mq2008")[0])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from study_requests import study_request
 
 from quorank.errors import BadInput
 from quorank.experiments.experiment_file import read_experiment_file
@@ -17,7 +18,6 @@ from quorank.experiments.unlearning.request import Unlearning
 from quorank.federation.attacks import SignFlip
 from quorank.files.codec import decode
 from quorank.reproduce.figure import PAPERS
-from quorank.reproduce.studies.study import StudyRequest
 from quorank.reproduce.studies.unlearning import (
     METHODS,
     UnlearningCase,
@@ -31,11 +31,6 @@ from quorank.reproduce.studies.unlearning import (
 
 SMALL = UnlearningStudy(sources=("synthetic:mq2007",), queries=60, presets=("perfect",), clients=5, rounds=60, points=6)
 FIGURES = {"figure6.2": "configurations", "figure6.3": "rebuilding", "table6.2": "effort"}
-
-
-def asked(folder: Path, repetitions: int = 1, data: str | None = None) -> tuple[StudyRequest, list[tuple[int, int]]]:
-    seen: list[tuple[int, int]] = []
-    return StudyRequest(data, repetitions, folder, lambda done, total, what: seen.append((done, total))), seen
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -98,9 +93,9 @@ def test_curves_end_where_the_command_does(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_pages")
 def test_a_study_counts_its_work_and_shows_every_cell(tmp_path: Path, shows: str) -> None:
     study = replace(SMALL, shows=shows, intervals=(10, 30), local_steps=(1, 5))  # type: ignore[arg-type]
-    task, seen = asked(tmp_path, repetitions=2)
+    task, seen = study_request(tmp_path, 2)
     measured = study.measure(task)
-    assert seen == [(0, 2), (1, 2), (2, 2)]
+    assert [step[:2] for step in seen] == [(0, 2), (1, 2), (2, 2)]
     assert len(measured.charts) == (0 if shows == "effort" else 1) and len(measured.tables) == 1
     assert all(math.isfinite(y) for chart in measured.charts for line in chart.curves for y in line.mean)
     for line in (line for chart in measured.charts for line in chart.curves):

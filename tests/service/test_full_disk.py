@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from full_disks import fill, run_on_small_disk
-from real_services import RealService, real_service, until
+from real_services import RealService, children_of, real_service, until
 from signed_calls import Caller, Got, reply_of
 
 from quorank.federation.reply import decode_task
@@ -49,7 +49,7 @@ def play(disk: Path, folder: Path) -> None:
         assert "disk.full" in codes(service.call("GET", "/healthz"))
         (killed,) = service.children("worker-0")
         os.kill(killed, signal.SIGKILL)
-        until(lambda: len(processes_of(service) - {killed}) == 3, service.log)
+        until(lambda: len(children_of(service.pid).keys() - {killed}) == 3, service.log)
         assert all(is_later(reply(service, caller)) for caller in callers)
 
         ballast.unlink()
@@ -96,11 +96,6 @@ def theta_of(service: RealService, caller: Caller, round_: int) -> np.ndarray | 
     got = service.signed(caller, "GET", "/v1/task")
     task = decode_task(got.body) if got.status == 200 else None
     return task.theta if task is not None and task.round == round_ else None
-
-
-def processes_of(service: RealService) -> set[int]:
-    """Its children, as the kernel knows them: `supervisor.json` cannot be written on a full disk."""
-    return set(map(int, Path(f"/proc/{service.pid}/task/{service.pid}/children").read_text().split()))
 
 
 def codes(got: Got) -> list[str]:

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from postgresql_server import empty_database
+from real_services import children_of
 from refusals import refused
 from signed_calls import Desk
+from small_runs import files_of
 
 from quorank.engines.engine import EngineRun
 from quorank.engines.https import HttpsClients, key_of
@@ -40,7 +42,6 @@ interactions = 2
 rounds = {rounds}
 keep_every = 0
 """
-SAME = (storage.RANKER, storage.HISTORY, storage.LEDGER)
 MORE = {
     "arrivals": 'participation = { kind = "arrivals", enough = 4, least = 2, most = 3, rest = 0, rate = 0.6 }\n',
     "start": '[ranker]\nstart = { 5 = 20.0, 13 = 10.0 }\nstart_scale = "rule"\n',
@@ -156,8 +157,7 @@ def test_an_experiment_through_the_application_comes_to_the_same_bytes(kind, tmp
     experiment = experiment_of(MORE[kind])
     run_experiment(experiment, tmp_path / "process", threads=1)
     played_in_process(experiment, tmp_path / "https", moments=() if "secure" in kind else (6, 13))
-    for name in SAME:
-        assert (tmp_path / "https" / name).read_bytes() == (tmp_path / "process" / name).read_bytes(), name
+    assert files_of(tmp_path / "https") == files_of(tmp_path / "process")
     assert not (tmp_path / "https" / FOLDER).exists(), "nothing of the service is left"
     assert not (tmp_path / "https" / storage.CARRIED).exists()
 
@@ -168,8 +168,7 @@ def test_on_postgresql_too(tmp_path) -> None:
     run_experiment(experiment, tmp_path / "process", threads=1)
     for name in ("first", "second"):  # the first leaves nothing that is in the way of the second
         played_in_process(experiment, tmp_path / name, database, moments=(2, 6))
-        for file in SAME:
-            assert (tmp_path / name / file).read_bytes() == (tmp_path / "process" / file).read_bytes(), file
+        assert files_of(tmp_path / name) == files_of(tmp_path / "process")
 
 
 def test_what_is_refused(tmp_path) -> None:
@@ -185,19 +184,6 @@ def test_what_is_refused(tmp_path) -> None:
     with refused("database.in-use", "--database"), socket.socket() as listener:
         PlayedService(home, listener, run)
     assert MemberKey(key_of("token", 1).secret).public != key_of("token", 2).public
-
-
-def children_of(process: int) -> dict[int, str]:
-    """Child processes with their command lines."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            if parent == process:
-                found[int(path.name)] = path.joinpath("cmdline").read_text().replace("\0", " ")
-        except (OSError, ValueError):
-            continue
-    return found
 
 
 @pytest.mark.slow
@@ -235,5 +221,4 @@ def test_real_processes_of_which_a_worker_and_the_holder_are_killed(database, tm
     finally:
         process.kill()
         process.wait()
-    for name in SAME:
-        assert (folder / name).read_bytes() == (tmp_path / "process" / name).read_bytes(), name
+    assert files_of(folder) == files_of(tmp_path / "process")

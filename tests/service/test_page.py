@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import html.parser
 import json
 import re
 from dataclasses import replace
 
 import pytest
 from full_status import FULL
+from html_pages import Seen
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.testclient import TestClient
@@ -119,31 +119,14 @@ def test_nothing_is_loaded_or_run_but_what_is_written_here() -> None:
     assert " style=" not in answer.text and " on" not in re.sub(r">[^<]*<", "><", answer.text)
 
 
-class Outline(html.parser.HTMLParser):
-    """Elements that are open, and what a reader of screens needs."""
-
-    EMPTY = ("meta", "link", "br", "path", "circle")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.names: list[str] = []
-        self.ids: list[str] = []
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.names.append(tag)
-        found = dict(attrs)
-        self.ids += [found["id"]] if "id" in found else []
+def sound(text: str) -> Seen:
+    """A page whose tables and pictures readers of screens understand."""
+    seen = Seen(text)
+    assert seen.is_sound
+    for tag, found in seen.elements:
         assert tag != "th" or found.get("scope") in ("row", "col")
         assert tag != "svg" or "x" in found or (found.get("role") == "img" and found.get("aria-label"))
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs) -> None:
-        pass
-
-    def handle_endtag(self, tag) -> None:
-        assert self.open.pop() == tag
+    return seen
 
 
 KINDS = [
@@ -160,12 +143,11 @@ KINDS = [
 
 def test_every_kind_is_drawn_as_sound_html() -> None:
     for status in KINDS:
-        text, outline = draw_page(status), Outline()
-        outline.feed(text)
-        assert outline.open == [] and len(set(outline.ids)) == len(outline.ids)
+        text = draw_page(status)
+        seen = sound(text)
         sections = draw_sections(status)
-        assert len(sections) == 10 and set(sections) <= {"title", *outline.ids}
-        assert {"header", "main", "footer", "h1"} <= set(outline.names) and outline.names.count("main") == 1
+        assert len(sections) == 10 and set(sections) <= {"title", *seen.ids}
+        assert {"header", "main", "footer", "h1"} <= set(seen.tags) and seen.tags.count("main") == 1
         assert 'aria-live="polite"' in text and '<html lang="en">' in text and '<meta http-equiv="refresh"' in text
         assert all(html in text for html in sections.values())
 
@@ -182,7 +164,7 @@ def test_no_text_becomes_markup() -> None:
     for kind in ("parties", "devices", "tuning", "simulation"):
         text = draw_page(replace(status, kind=kind))
         assert "alert(" in text and "<script>alert" not in text and text.count("<!--/members-->") == 1
-        Outline().feed(text)
+        sound(text)
 
 
 def test_it_says_what_an_operator_asks() -> None:

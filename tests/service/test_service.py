@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -285,31 +281,3 @@ def test_a_postgresql_that_is_restarted_in_a_round_is_waited_for(tmp_path, runne
     assert restarted and asked == [True]
     assert devices.store.document("ranker.json") == expected
     assert (home.path / "ranker.json").read_bytes() == expected
-
-
-@pytest.mark.slow
-def test_two_processes_and_one_of_them_is_killed_in_a_round(devices, expected) -> None:
-    """`python -m quorank.service.holders.devices DIR`: the second waits, takes over, and goes on to the same bits."""
-    words = [sys.executable, "-m", "quorank.service.holders.devices", str(devices.home.path), "--exit-when-done"]
-    processes = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
-    try:
-        end, dead = time.monotonic() + 60.0, None
-        while processes and time.monotonic() < end:
-            devices.step(0.0)
-            time.sleep(0.05)
-            status = devices.store.document("status.json")
-            if dead is None and len(devices.outcomes) > CLIENTS and status is not None:
-                dead = Status.read(status).process
-                os.kill(dead, signal.SIGKILL)
-            processes = [process for process in processes if process.poll() is None]
-            if devices.store.publication() is not None and devices.store.publication().kind == "over":
-                break
-        assert dead is not None
-        for process in processes:
-            assert process.wait(20) == 0
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert devices.store.document("ranker.json") == expected
-    assert devices.events().count("holder_taken") == 2

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,8 +21,6 @@ from quorank.silos.sketch.cover import (
 )
 from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import Document, Index, Tokeniser
-
-DATA = Path(os.environ.get("QUORANK_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -110,24 +109,3 @@ def is_idle(search: PersonalSearch) -> bool:
             return True
     except BadInput:
         return False
-
-
-class Seen(html.parser.HTMLParser):
-    """What a browser would make of a page: its elements with their attributes, and its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
-        """The elements of a tag that have these attributes (class_ for class)."""
-        wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-        return [found for name, found in self.elements if name == tag and wanted.items() <= found.items()]

@@ -117,6 +117,15 @@ def is_alive(pid: int) -> bool:
     return False
 
 
+def children_of(pid: int) -> dict[int, str]:
+    """Child processes, as the kernel knows them, with their command lines."""
+    found = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):
+            found[int(child)] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    return found
+
+
 def listening_sockets(pids: list[int]) -> set[str]:
     """The sockets that these processes listen on, over IPv4 and IPv6, by their inodes."""
     own = set()

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from refusals import refused
 
 from benchmarks.browsing import generate_visits, write_visits
 from quorank.errors import BadInput
@@ -24,8 +23,6 @@ from quorank.tuning.histories.scenarios import SCENARIOS, RecordedScenario, reco
 from quorank.tuning.histories.visits import read_visits
 from quorank.tuning.models import read_model, write_model
 from quorank.tuning.rules import (
-    CLOSINGS,
-    GUARDS,
     Count,
     Estimate,
     Evidence,
@@ -220,9 +217,6 @@ def test_refusals() -> None:
         coordinator().advance(coordinator().start(), 0.0)
     with pytest.raises(BadInput, match="not allowed"):
         coordinator().start(FRECENCY.shipped[::-1])
-    for bad in (("count", "updates", 0), ("time", "seconds", 0.0), ("stable", "least", 1), ("stable", "most", 8)):
-        with pytest.raises(BadInput):
-            CLOSINGS.read({"kind": bad[0], bad[1]: bad[2]}, "closing")
 
 
 LINK = FRECENCY.names.index("type.link")
@@ -363,12 +357,6 @@ def test_first_places_that_are_none_are_refused() -> None:
         assert state.estimate.count == 38 and state.trials[0].searches == 38
     nothing = judged_updates((1.0, 1.0, 1.0), 40)._replace(first=None)
     assert protocol.receive(protocol.start(), nothing).estimate.count == 0
-
-
-def test_guards_refuse() -> None:
-    for fields in ({"bound": 0.0}, {"bound": 1.0}, {"sure": -1.0}, {"most": 1}, {"halvings": -1}):
-        with refused("value.out-of-range", next(iter(fields))):
-            GUARDS.read({"kind": "judged", **fields}, "")
 
 
 slopes = st.integers(1, 30).flatmap(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_search import NOTES, OwnSearch, Seen, own_search
+from html_pages import Seen
+from own_search import NOTES, OwnSearch, own_search
 from small_service import SmallService
 
 from quorank.learning import Counterfactual

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from own_search import NOTES, SCRIPT, OwnSearch, Seen, browsed, own_search
+from html_pages import Seen
+from own_search import NOTES, SCRIPT, OwnSearch, browsed, own_search
 from real_services import until
 
 from quorank.errors import BadInput

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from own_search import ADDRESS, PORT, TOKEN, OwnSearch, Seen, own_search
+from html_pages import Seen
+from own_search import ADDRESS, PORT, TOKEN, OwnSearch, own_search
 
 from quorank.search.pages.changes import CHANGES
 

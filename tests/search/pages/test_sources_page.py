@@ -8,7 +8,8 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from own_search import NOTES, OwnSearch, Seen, own_search, served_search, write_notes
+from html_pages import Seen
+from own_search import NOTES, OwnSearch, own_search, served_search, write_notes
 from persons_files import mailbox_of, message
 from real_services import until
 
