@@ -92,9 +92,7 @@ class SearchLedger(PrivateDatabase):
             require(whose == self.owner, "silo-ledger.other-owner", said, f"{path}")
             drawn = salt if salt is not None else bytes(16) if path is None else secrets.token_bytes(16)
             self.salt = bytes.fromhex(self._fact("salt", drawn.hex()))
-            self._entries = {
-                int(asker): int(n) for asker, n in self.rows("SELECT asker, count(*) FROM told GROUP BY 1")
-            }
+            self._entries = dict[int, int](self.rows("SELECT asker, count(*) FROM told GROUP BY 1"))
             everything = "SELECT count(*) FROM (SELECT DISTINCT document, place FROM told)"
             self._entries_of_all = int(self.rows(everything)[0][0])
         except BaseException:

@@ -82,8 +82,7 @@ class SearchTable:
         self.index, self.terms, self._key = index, terms, key
         self.rows = np.argsort(numbers, kind="stable")  # (documents,) row of the index by place
         self.numbers: Integers = numbers[self.rows]  # (documents,) ascending
-        self._place = np.empty(len(numbers), dtype=np.int64)
-        self._place[self.rows] = np.arange(len(numbers))
+        self._place = np.argsort(self.rows)  # place by row
         columns = hashing.places(index.vocabulary)[0][:, 0]
         self._by_column = np.argsort(columns, kind="stable")
         self._columns = columns[self._by_column]
@@ -93,10 +92,6 @@ class SearchTable:
         self._relative = self.lengths / max(float(self.lengths.mean()), 1.0) if len(self.lengths) else self.lengths
         self.column = lru_cache(max(16, KEPT_CELLS // max(len(numbers), 1)))(self._column)
 
-    @property
-    def n_documents(self) -> int:
-        return len(self.numbers)
-
     def _column(self, number: int) -> NoisyColumn:
         """Compute the cells of a column that are 1 or more."""
         first, last = np.searchsorted(self._columns, [number, number + 1])
@@ -104,7 +99,7 @@ class SearchTable:
         for term in self._by_column[first:last].tolist():
             documents, counts = self.index.postings(term)
             cells[self._place[documents]] += counts
-        n, q = self.n_documents, self.terms.q
+        n, q = len(self.numbers), self.terms.q
         places = np.flatnonzero(cells >= 1)
         values = np.minimum(cells[places], MOST_VALUE)
         df = estimated_frequency(len(places), n, q)
@@ -114,8 +109,8 @@ class SearchTable:
 
     def _noise(self, purpose: str, epsilon: float) -> Integers:
         """Draw the noise of every document: draw number d of a stream for the document with number d."""
-        if not self.terms.has_noise or not self.n_documents:
-            return np.zeros(self.n_documents, dtype=np.int64)
+        if not self.terms.has_noise or not len(self.numbers):
+            return np.zeros(len(self.numbers), dtype=np.int64)
         stream = SystemStream(derived_key(self._key, purpose))
         return draw_noise(stream, scale_for(1, epsilon), int(self.numbers[-1]) + 1)[self.numbers]
 
@@ -192,15 +187,13 @@ class SearchOwner:
 
     def row_of(self, number: int) -> int:
         """Return the row of a document in the owner's own index."""
-        place = int(np.searchsorted(self.table.numbers, number))
-        said = f"{self.name} has no document number {number}"
-        known = place < self.table.n_documents and self.table.numbers[place] == number
-        require(known, "silo-search.unknown-document", said)
-        return int(self.table.rows[place])
+        found = self.table.rows[self.table.numbers == number]
+        require(len(found), "silo-search.unknown-document", f"{self.name} has no document number {number}")
+        return int(found[0])
 
     def _ranked(self, bundle: tuple[int, ...]) -> tuple[Integers, Integers]:
         """Return the places of the best documents of a bundle by their noisy cells, and their (documents, terms) cells."""
-        n, table = self.table.n_documents, self.table
+        table, n = self.table, len(self.table.numbers)
         scores, touched = np.zeros(n), np.zeros(n, dtype=bool)
         for number in dict.fromkeys(bundle):
             column = table.column(number)
