@@ -296,12 +296,11 @@ def grouped_rows(group: npt.ArrayLike | None, rows: int) -> tuple[Integers, Inte
     plain = given.dtype.kind in "iufUbS" and not (given.dtype.kind == "f" and np.isnan(given).any())
     require(plain, "ranking-data.not-names", f"expected numbers or texts, got an array of {given.dtype}", "group")
     values, first, number = np.unique(given, return_index=True, return_inverse=True)
-    rank = np.empty(len(values), dtype=np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(len(values))
-    query = rank[number]
+    appeared = np.argsort(first)  # values in the order of their first rows
+    query = np.argsort(appeared)[number]
     order = np.argsort(query, kind="stable").astype(np.int64)
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(query, minlength=len(values))))).astype(np.int64)
-    return order, offsets, [str(value) for value in values[np.argsort(first, kind="stable")].tolist()]
+    offsets = np.append(0, np.cumsum(np.bincount(query, minlength=len(values)))).astype(np.int64)
+    return order, offsets, [str(value) for value in values[appeared].tolist()]
 
 
 def _rising_offsets(values: npt.ArrayLike, rows: int) -> Integers:

@@ -26,7 +26,7 @@ from quorank.errors import require, under
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress
-from quorank.federation import Federation, Report, State
+from quorank.federation import Report, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.feature_ranges import learned_ranges, noise_part, range_cells, range_mechanism
 from quorank.kernels.arrays import Doubles
@@ -39,7 +39,7 @@ from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import Mechanism, Setting
 from quorank.rankers import scores
 from quorank.rankers.starting import started
-from quorank.users import CLICK_MODELS, ClickModel
+from quorank.users import CLICK_MODELS
 from quorank.users.harvesting import deepest_rank
 
 # standard errors on the validation queries that a ranker must gain over the rule's own: few queries say little, and the
@@ -84,41 +84,32 @@ class Workload:
     threads: int = 1
 
     @cached_property
-    def shares(self) -> Shares | None:
-        """Collection divided by the partition; None if all clients sample from all of it."""
+    def shares(self) -> Shares:
+        """Collection divided by the partition."""
         experiment, federation = self.experiment, self.experiment.federation
-        if not experiment.partition.divides:
-            return None
         return experiment.partition.split(self.collection, federation.clients, federation.interactions, experiment.seed)
 
     @cached_property
     def who(self) -> ClientDifferences | None:
         """Queries and click model of each client, attackers with poisoned clicks included; None if all are alike."""
-        experiment, shares = self.experiment, self.shares
-        attack = experiment.federation.attack
+        experiment, shares, attack = self.experiment, self.shares, self.experiment.federation.attack
         poisoning = None if attack is None else attack.users
         poisoned = attack.clients if attack is not None and poisoning is not None else 0
-        if shares is None and poisoned == 0:
+        if not experiment.partition.divides and poisoned == 0:
             return None
-        clients = experiment.federation.clients
-        own: tuple[ClickModel, ...] = (experiment.users,)
-        group, model = np.zeros(clients, dtype=np.int64), np.zeros(clients, dtype=np.int64)
-        first, count = np.zeros(1, dtype=np.int64), np.array([self.collection.train.n_queries])
-        if shares is not None:
-            group, first, count, model = (shares.group, shares.first_query, shares.query_count, shares.click_model)
-            specs = shares.click_models
-            own = tuple(experiment.users if s is None else CLICK_MODELS.read(dict(s), "partition") for s in specs)
+        specs, model = shares.click_models, shares.click_model
+        own = tuple(experiment.users if s is None else CLICK_MODELS.read(dict(s), "partition") for s in specs)
         drawn = len(own)
         if poisoning is not None:
             own = (*own, poisoning)
-            model = np.where(np.arange(clients) < poisoned, len(own) - 1, model)
-        return ClientDifferences(group, first, count, model, own, drawn)
+            model = np.where(np.arange(len(model)) < poisoned, drawn, model)
+        return ClientDifferences(shares.group, shares.first_query, shares.query_count, model, own, drawn)
 
     @cached_property
     def simulation(self) -> Simulation:
-        experiment, shares = self.experiment, self.shares
+        experiment = self.experiment
         return Simulation(
-            self.collection.train if shares is None else shares.data,
+            self.shares.data,
             experiment.ranker,
             experiment.users,
             self.collection.grades,
@@ -133,7 +124,7 @@ class Workload:
         """(rows,) rank at which each document was shown, if lists and clicks are replayed."""
         if not self.experiment.users.replays_lists:
             return None
-        ranks = None if self.shares is None else self.shares.ranks
+        ranks = self.shares.ranks
         known = ranks is not None and len(ranks) > 0 and int(ranks[0]) > 0
         sentence = 'the log has no ranks to correct clicks by; set users.kind = "cascade" to simulate them'
         require(known, "log.no-ranks", sentence, "users")
@@ -142,21 +133,20 @@ class Workload:
     @cached_property
     def replay(self) -> LogReplay | None:
         """Order of the searches of a log; None where clients sample their queries."""
-        replay, federation = None if self.shares is None else self.shares.replay, self.experiment.federation
+        replay = self.shares.replay
         if replay is None:
             return None
         sentence = f"the log has searches for {replay.rounds:,} rounds, got {self.experiment.rounds:,}; take fewer"
         require(replay.rounds >= self.experiment.rounds, "log.too-short", sentence, "federation.rounds")
-        federation.aggregation.check(replay.smallest)
+        self.experiment.federation.aggregation.check(replay.smallest)
         return replay
 
     @cached_property
     def evaluators(self) -> list[Evaluator]:
         """An evaluator per test split: one, or one for each preference."""
         plan, ranker = self.experiment.evaluation, self.experiment.ranker
-        tests = (self.collection.test,) if self.shares is None else self.shares.tests
         how = (JUDGED, plan.no_relevant, self.threads, plan.k, plan.further)
-        return [Evaluator(test, ranker, *how) for test in tests]
+        return [Evaluator(test, ranker, *how) for test in self.shares.tests]
 
     @cached_property
     def validation(self) -> Evaluator | None:
@@ -167,31 +157,28 @@ class Workload:
         found = Evaluator(split, self.experiment.ranker, JUDGED, plan.no_relevant, self.threads)
         return found if found.counted().any() else None
 
-    def means(self, states: list[State], handed_out: list[Doubles] | None = None) -> Doubles:
-        """Compute (2 + cut-offs, states) offline nDCG@10, MaxRR and nDCG at the further cut-offs of the plan.
+    def means(self, rankers: list[Doubles], personal: list[Doubles | None]) -> Doubles:
+        """Compute (2 + cut-offs, rankers) offline nDCG@10, MaxRR and nDCG at the further cut-offs of the plan.
 
-        They are of the ranker that is handed out, or the mean over honest clients: a client's ranker is its personal one,
-        evaluated on its own test split. Without `handed_out` rankers are those of the server's rule.
+        With several test splits or personal parameters (clients, parameters) they are means over honest clients: a client's
+        ranker is the shared one plus its own parameters, evaluated on its own test split.
         """
-        federation = self.experiment.federation
-        rankers = [federation.ranker(state) for state in states] if handed_out is None else handed_out
-        if len(self.evaluators) == 1 and all(state.personal is None for state in states):
+        if len(self.evaluators) == 1 and all(own is None for own in personal):
             return self.evaluators[0].all_means(rankers)
-        found = [self._client_means(federation, *each) for each in zip(states, rankers, strict=True)]
-        return np.array(found).T
+        return np.array([self._client_means(*each) for each in zip(rankers, personal, strict=True)]).T
 
-    def _client_means(self, federation: Federation, state: State, ranker: Doubles) -> Doubles:
+    def _client_means(self, ranker: Doubles, personal: Doubles | None) -> Doubles:
+        federation = self.experiment.federation
         first = 0 if federation.attack is None else federation.attack.clients
         clients = np.arange(first, federation.clients)
-        shares = self.shares
-        tests = np.zeros_like(clients) if shares is None else shares.test_of_group[shares.group[clients]]
-        if state.personal is None:
+        tests = self.shares.test_of_group[self.shares.group[clients]]
+        if personal is None:
             numbers = np.bincount(tests, minlength=len(self.evaluators)) / len(clients)
             each = [e.all_means([ranker])[:, 0] for e in self.evaluators]
             return np.asarray(numbers @ np.array(each), dtype=np.float64)
         total = np.zeros(2 + len(self.experiment.evaluation.further))
         for number, evaluator in enumerate(self.evaluators):
-            thetas = [ranker + state.personal[c] for c in clients[tests == number]]
+            thetas = [ranker + personal[c] for c in clients[tests == number]]
             if thetas:
                 total += evaluator.all_means(thetas).sum(axis=1)
         return np.asarray(total / len(clients), dtype=np.float64)
@@ -235,13 +222,12 @@ def with_learned_ranges(experiment: Experiment, given: Collection | None = None)
         return experiment
     collection, clients = experiment_collection(experiment, given), experiment.federation.clients
     shares = Workload(experiment, collection).shares
-    if shares is None:
-        data = collection.train
-        lists = [np.arange(client, data.n_queries, clients, dtype=np.int64) for client in range(clients)]
-    else:
-        data = shares.data
+    data = shares.data
+    if experiment.partition.divides:
         spans = [np.arange(count) + first for first, count in zip(shares.first_query, shares.query_count, strict=True)]
         lists = [spans[group].astype(np.int64) for group in shares.group.tolist()]
+    else:
+        lists = [np.arange(client, data.n_queries, clients, dtype=np.int64) for client in range(clients)]
     mechanism = None
     if normalize.epsilon is not None:
         part = noise_part(normalize.epsilon, normalize.delta)
@@ -270,8 +256,8 @@ class UpdateRounds:
         collection = self.collection
         experiment = started_experiment(self.experiment, collection.train.n_features, collection)
         self.experiment, self.workload = experiment, Workload(experiment, collection, self.threads)
-        shares = self.workload.shares
-        plan = self.threads, self.chunk, experiment.rounds, None if shares is None else shares.interactions
+        interactions = self.workload.shares.interactions if experiment.partition.divides else None
+        plan = self.threads, self.chunk, experiment.rounds, interactions
         self.simulator = Simulator(experiment.federation, self.workload.simulation, *plan, self.workload.replay)
         self.simulator.world  # noqa: B018  built now, not in the first round's time
 
@@ -311,7 +297,8 @@ class UpdateRounds:
         self.simulator.close()
 
     def means(self, states: Sequence[State], progress: Progress) -> Doubles:
-        return self.workload.means([*states], [self._chosen(state, progress) for state in states])
+        rankers = [self._chosen(state, progress) for state in states]
+        return self.workload.means(rankers, [state.personal for state in states])
 
     def _chosen(self, state: State, progress: Progress) -> Doubles:
         """Return the published ranker of a round; the validation split chooses again when rounds have doubled."""

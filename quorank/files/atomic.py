@@ -216,10 +216,9 @@ class ProcessLock:
         except BlockingIOError:
             text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             return int(text) if text.isdecimal() else None
-        else:
-            return None
         finally:
             os.close(descriptor)
+        return None
 
 
 def make_folder(folder: Path, *, private: bool = False) -> None:

@@ -223,9 +223,8 @@ def wipe(paths: Sequence[Path]) -> int:
     """
     total = 0
     for path in paths:
-        if path.exists():
-            total += overwrite_with_zeros(path)
-            path.unlink()
+        total += overwrite_with_zeros(path)
+        path.unlink(missing_ok=True)
     for folder in {path.parent for path in paths}:
         sync_to_disk(folder)
     return total

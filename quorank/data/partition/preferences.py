@@ -1,9 +1,8 @@
 """Partition of type 1: clients search for the same queries and prefer different documents (thesis §4.3.1).
 
-Generated preferences differ along hidden directions in feature space. Each relevant document of a query is either
-shared by all preferences or belongs to one of them. With P preferences and a share κ of shared documents, a preference
-has κ + (1 − κ)/P of the relevant documents, and the share of them that another preference has too is
-κ / (κ + (1 − κ)/P). For this to be the chosen overlap o, κ = o / (o + P(1 − o)).
+Generated preferences differ along hidden directions in feature space. A share κ of the relevant documents of a query
+belongs to all P preferences and every other one to a single preference, so that two preferences have the overlap
+o = κ / (κ + (1 − κ)/P) (`shared_part`).
 
 The directions lie in the space of the strongest principal components of the relevant documents (features within the query,
 standardised), without the direction in which relevant documents differ from their lists: so a direction says what kind of

@@ -144,7 +144,7 @@ class Partition(ABC):
     """
 
     kind: ClassVar[str]
-    divides: ClassVar[bool] = True  # False: all clients are alike, and no shares need to be made
+    divides: ClassVar[bool] = True  # False: all clients are alike and draw from the whole training set
 
     @property
     def replays(self) -> bool:

@@ -30,7 +30,7 @@ from quorank.experiments.progress import saved_ranker
 from quorank.experiments.run_directory import ReportPage, load_run, spent_of
 from quorank.experiments.runner import Runner
 from quorank.experiments.unlearning.commit import find_data, finish_request, is_pending, left_before, note_request
-from quorank.federation import Federation, State
+from quorank.federation import Federation
 from quorank.federation.unlearning.methods import (
     KeptRound,
     Rebuilt,
@@ -211,7 +211,7 @@ class Unlearning:
     def offline(self, *thetas: Doubles) -> list[dict[str, float]]:
         """Compute the offline metrics of rankers, as `summary.json` holds them."""
         names = ("ndcg@10", "maxrr", *(f"ndcg@{depth}" for depth in self.experiment.evaluation.further))
-        means = self.runner.workload.means([State(0, theta, {}) for theta in thetas])
+        means = self.runner.workload.means([*thetas], [None] * len(thetas))
         return [dict(zip(names, metrics, strict=True)) for metrics in means.T.tolist()]
 
     def distance(self, one: Doubles, other: Doubles) -> float:
