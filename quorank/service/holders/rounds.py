@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -232,12 +233,9 @@ class Holder:
         """Give the next batch of replies to the coordinator; returns their number."""
         batch = self.store.replies(*self._open, self._taken, BATCH)
         for stored in batch:
-            reply = self._decoded(coordinator, stored)
-            verdict = None if reply is None else coordinator.receive(reply)
-            if verdict is not None and not verdict.accepted:
-                if self.simulated:
-                    reason = f"a client's reply was refused: {verdict.reason}"
-                    raise Stopped(coordinator.state.round, coordinator.rounds, reason)
+            if stored.content == NOTHING:
+                self._empty[coordinator.run].add(stored.member)
+            elif not self._is_accepted(coordinator, stored):
                 self._invalid.add(stored.member)
             self._taken = stored.id
             self.received_bytes += len(stored.content)
@@ -246,20 +244,19 @@ class Holder:
             self.seen(coordinator)
         return len(batch)
 
-    def _decoded(self, coordinator: Coordinator, stored: Message) -> Reply | bytes | None:
-        """Return the reply if it names its sender; the coordinator judges bytes that cannot be decoded."""
-        if stored.content == NOTHING:
-            self._empty[coordinator.run].add(stored.member)
-            return None
-        try:
+    def _is_accepted(self, coordinator: Coordinator, stored: Message) -> bool:
+        """Give a reply that names its sender, or cannot be decoded, to the coordinator; return whether it is accepted."""
+        reply: Reply | bytes = stored.content
+        with suppress(BadInput):
             reply = decode_reply(stored.content, coordinator.parameters)
-        except BadInput:
-            return stored.content
-        if reply.client == stored.member:
-            return reply
-        coordinator.count_refusal(BadInput("reply.other-client", "the reply names another client than its sender"))
-        self._invalid.add(stored.member)
-        return None
+        if isinstance(reply, Reply) and reply.client != stored.member:
+            coordinator.count_refusal(BadInput("reply.other-client", "the reply names another client than its sender"))
+            return False
+        verdict = coordinator.receive(reply)
+        if self.simulated and not verdict.accepted:
+            reason = f"a client's reply was refused: {verdict.reason}"
+            raise Stopped(coordinator.state.round, coordinator.rounds, reason)
+        return verdict.accepted
 
     # ------------------------------------------------------------ members
 
