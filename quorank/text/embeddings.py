@@ -83,8 +83,8 @@ class WordVectors:
                 continue
             size = size or len(rest)
             sentence = f"{expected}; got {len(rest)} numbers behind {brief(word)} where {size} stood before"
-            sound = 2 <= len(rest) <= _MOST_DIMENSIONS and len(rest) == size
-            require(sound, "word-vectors.malformed", sentence, f"{where}, line {number}")
+            valid = 2 <= len(rest) <= _MOST_DIMENSIONS and len(rest) == size
+            require(valid, "word-vectors.malformed", sentence, f"{where}, line {number}")
             key = word.casefold()
             if key in wanted and key not in found:
                 try:

@@ -132,9 +132,7 @@ class FieldStatistics:
 
 def pooled(*parties: FieldStatistics) -> FieldStatistics:
     """Add up the statistics of all parties' documents for the same terms (the sums in IDF, §III)."""
-    sentence = (
-        "statistics of no party or of different terms cannot be put together; expected those of one query's terms"
-    )
+    sentence = "statistics of no party or of different terms cannot be added up; expected those of one query's terms"
     require(len({len(party.document_frequency) for party in parties}) == 1, "field-statistics.malformed", sentence)
     known = [party.distinct_total for party in parties if party.distinct_total is not None]
     return FieldStatistics(
@@ -209,8 +207,8 @@ def field_features(known: FieldCounts, features: Features | None = None) -> Doub
     else:
         unique = np.ascontiguousarray(known.distinct, dtype=np.float64)
         sentence = f"expected a finite number for each of {len(length)} documents"
-        sound = unique.shape == length.shape and np.isfinite(unique).all()
-        require(sound, "features.malformed", sentence, "distinct")
+        valid = unique.shape == length.shape and np.isfinite(unique).all()
+        require(valid, "features.malformed", sentence, "distinct")
     length, unique = length[:, None], np.clip(unique, 0.0, length)[:, None]
     count = np.clip(counted, 0.0, length)
     tf, idf = term_frequency(count, length), part.inverse_document_frequency(statistics)

@@ -129,8 +129,7 @@ class CandidateSearch:
                 held += matched
                 if clause.kind != "prefix" and np.count_nonzero(matched) < LITTLE:
                     rare += clause.words
-        optional = sum(not clause.required for clause in clauses)
-        if optional:
+        if optional := sum(not clause.required for clause in clauses):
             self.bands[(held > 0) | (optional < len(clauses))] = SOME_WORDS
             self.bands[held == optional] = ALL_WORDS
         elif clauses or self.query.filters:

@@ -73,10 +73,8 @@ class Segment(NamedTuple):
 def merge_segments(segments: Sequence[Segment], alive: Sequence[Booleans]) -> Segment:
     """Return one segment with the living rows of several."""
     rows = np.concatenate([segment.rows[living] for segment, living in zip(segments, alive, strict=True)])
-    base, fields, moved = 0, [], list[Integers]()
-    for living in alive:
-        moved.append(base + np.cumsum(living) - 1)
-        base += int(living.sum())
+    ends, fields = np.cumsum([len(living) for living in alive]), []
+    moved = np.split(np.cumsum(np.concatenate(alive)) - 1, ends[:-1])  # new place of each living row
     for number in range(len(FIELDS)):
         parts = [segment.fields[number] for segment in segments]
         known = np.unique(np.concatenate([part.terms for part in parts]))

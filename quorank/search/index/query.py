@@ -87,8 +87,7 @@ def parse_query(text: str, *, typing: bool = False, now: float | None = None) ->
     for piece in _PIECE.finditer(text):
         field, phrase, word = piece.groups()
         if word is None:
-            words = _words(phrase)[:MOST_IN_PHRASE]
-            if words:
+            if words := _words(phrase)[:MOST_IN_PHRASE]:
                 clauses.append(Clause(words, "phrase" if len(words) > 1 else "word", _field(field)))
             continue
         operator = _OPERATOR.fullmatch(word)

@@ -147,10 +147,8 @@ class SearchIndex(AbstractContextManager["SearchIndex"]):
 
     def label(self, source: int, key: str) -> tuple[int, str, str] | None:
         """Return id, title (else name) and path of a document; None for one that is not indexed."""
-        found = self._database.rows(
-            "SELECT id, coalesce(nullif(title, ''), name), path FROM documents WHERE source = ? AND key = ?",
-            source, plain_text(key),
-        )  # fmt: skip
+        columns, values = "id, coalesce(nullif(title, ''), name), path", (source, plain_text(key))
+        found = self._database.rows(f"SELECT {columns} FROM documents WHERE source = ? AND key = ?", *values)
         return found[0] if found else None
 
     def at_path(self, path: str) -> list[int]:
@@ -167,8 +165,7 @@ class SearchIndex(AbstractContextManager["SearchIndex"]):
         """Store a source by its configuration; return its id, also of one that is stored already."""
         content = json.dumps(table, sort_keys=True)
         with self._writing() as writer, writer.transaction():
-            found = writer.rows("SELECT id FROM sources WHERE content = ?", content)
-            if found:
+            if found := writer.rows("SELECT id FROM sources WHERE content = ?", content):
                 return int(found[0][0])
             kind = str(table.get("kind", ""))
             row = kind, plain_text(name or kind), content

@@ -131,9 +131,8 @@ class ChoiceHistory:
 
     def lists(self, newest: int) -> list[ChosenList]:
         """Return the newest choices with their lists, the oldest first."""
-        rows = self._database.rows(
-            "SELECT features, documents, chosen, rank, query FROM choices ORDER BY id DESC LIMIT ?", newest
-        )
+        columns = "features, documents, chosen, rank, query"
+        rows = self._database.rows(f"SELECT {columns} FROM choices ORDER BY id DESC LIMIT ?", newest)
         found = []
         for raw, documents, chosen, rank, query in reversed(rows):
             self._require_intact(len(raw) == 4 * documents * self.n_features and 0 <= chosen < documents)
@@ -189,9 +188,8 @@ class ChoiceHistory:
 
     def trials(self) -> list[StoredTrial]:
         """Return the trials, the newest first."""
-        rows = self._database.rows(
-            "SELECT at, run, round, lists, difference, error, taken FROM trials ORDER BY id DESC"
-        )
+        columns = "at, run, round, lists, difference, error, taken"
+        rows = self._database.rows(f"SELECT {columns} FROM trials ORDER BY id DESC")
         return [StoredTrial(at, run, round_, RankerTrial(*trial)) for at, run, round_, *trial in rows]
 
     def drop_shared(self) -> None:

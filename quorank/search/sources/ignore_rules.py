@@ -168,12 +168,7 @@ def _path_pattern(glob: bytes) -> bytes:
     glob = glob.removeprefix(b"/")
     special = _SPECIAL.search(glob)
     literal = glob[: special.start()] if special else glob
-    names: list[list[bytes]] = [[]]
-    for token in _tokens(glob[len(literal) :]):
-        if token == _SLASH:
-            names.append([])
-        else:
-            names[-1].append(token)
+    names = _split(_tokens(glob[len(literal) :]), _SLASH)
     groups = [b"/".join(map(_component, group)) for stars, group in groupby(names, [_STARS].__eq__) if not stars]
     anchored, ends_open = names[0] != [_STARS], names[-1] == [_STARS]
     written = re.escape(literal)
@@ -190,17 +185,21 @@ def _path_pattern(glob: bytes) -> bytes:
 
 def _component(tokens: Iterable[bytes]) -> bytes:
     """Return the expression for one name: each star but the last matches as little as possible, without backtracking."""
-    pieces: list[bytes] = [b""]
-    for token in tokens:
-        if token in (_STAR, _STARS):
-            pieces.append(b"")
-        else:
-            pieces[-1] += token
-    first, *others = pieces
+    first, *others = map(b"".join, _split(tokens, _STAR, _STARS))
     if not others:
         return first
     middle = b"".join(rb"(?>[^/]*?" + piece + b")" for piece in others[:-1] if piece)
     return b"(?>" + first + middle + b"[^/]*" + others[-1] + rb"(?=/|\Z))"
+
+
+def _split(tokens: Iterable[bytes], *separators: bytes) -> list[list[bytes]]:
+    pieces: list[list[bytes]] = [[]]
+    for token in tokens:
+        if token in separators:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    return pieces
 
 
 def _tokens(glob: bytes) -> Iterator[bytes]:

@@ -84,8 +84,7 @@ def without_tags(page: str) -> str:
             end = page.find("-->", begin)
             at = end + 3 if end >= 0 else len(page)
             continue
-        opening = _HIDDEN.match(page, begin)
-        if opening:
+        if opening := _HIDDEN.match(page, begin):
             closing = _CLOSING[opening[1].lower()].search(page, opening.end())
             begin = closing.start() if closing else len(page)
         end = page.find(">", begin)

@@ -126,8 +126,7 @@ def header_text(message: Message, name: str) -> str:
 
 def _body(message: Message) -> str:
     parts = [part for part in message.walk() if part.get_content_maintype() == "text" and not _is_attached(part)]
-    plain = [part for part in parts if part.get_content_subtype() != "html"]
-    if plain:
+    if plain := [part for part in parts if part.get_content_subtype() != "html"]:
         return "\n".join(map(_text, plain)).strip()
     return "\n".join(without_tags(_text(part)) for part in parts).strip()
 
