@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,8 +21,7 @@ from quorank.silos.training.lists import Statistics
 from quorank.text import UNSEEN
 from quorank.text.features import bm25_robertson
 
-KeptBundles = MutableMapping[Bundle, tuple[Bundle, ...]]
-"""Decoys by query, its terms in order; stored, so that a query always has the same ones."""
+KeptBundles = dict[Bundle, tuple[Bundle, ...]]  # decoys by query, its terms in order
 
 
 @dataclass(frozen=True)

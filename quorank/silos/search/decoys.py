@@ -29,8 +29,8 @@ SAMPLE = 1024  # documents of the asker's own that coherence is computed on
 NEIGHBOURS = 6  # documents that a new word of a reworded decoy comes from
 JOINED = 32  # documents whose terms are taken together for a decoy of a query that is longer than any document
 WEIGHTS = np.array([2.0, 3.0, 2.0, 0.7, 0.3])  # weights of the five measures of coherence in a distance
+# added to the query's coherence: what was chosen to look coherent in own documents is less so in others'
 OVERSHOOT = np.array([0.075, 0.075, 0.0375, 0.75, 0.225])
-"""Added to the query's coherence: what was chosen to look coherent in own documents is less so in others'."""
 Bundle = tuple[str, ...]
 
 

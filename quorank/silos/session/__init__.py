@@ -1,1 +1,1 @@
-"""Protocol between parties: keys, sealed messages, questions and answers, noise and budgets."""
+"""Session of a group: terms, key agreement and sealed channels, records, and the coordinator that relays and sums."""

@@ -1,1 +1,1 @@
-"""Sketches of documents: hash functions, Count Sketch, NAIVE, the RTK-Sketch, and their measurement."""
+"""CS-F-LTR as published: reverse top-K sketches, questions about terms, instances, and round-robin training."""

@@ -27,6 +27,7 @@ from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.holdings import Grades, Holding
 from quorank.silos.training.lists import Statistics
 from quorank.text import Features, QueryRows, to_ranking_data
+from quorank.text.features import dirichlet
 
 FILL, NOISE = 1 << 21, 1 << 22  # in the addresses of draws: above any turn of a training
 HIGHEST = 2  # labels are 0, 1 and 2, as in the paper
@@ -143,5 +144,5 @@ def reference_scores(parties: Sequence[Holding], terms: Sequence[str], mu: float
         counts.append(sum(index.counts_of(every, index.term_ids(terms)) for index in fields))
     all_lengths, all_counts = np.concatenate(lengths).astype(np.float64), np.concatenate(counts)
     p = np.maximum(all_counts.sum(axis=0), 0.5) / max(all_lengths.sum(), 1.0)
-    scores = np.log((all_counts + mu * p) / (all_lengths + mu)[:, None]).sum(axis=1)
+    scores = np.log(dirichlet(all_counts, all_lengths[:, None], p, mu)).sum(axis=1)
     return np.where(all_counts.any(axis=1), scores, -np.inf)

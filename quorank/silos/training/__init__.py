@@ -1,1 +1,1 @@
-"""Learning across parties: what they hold, instances, exchanged answers, training, comparison."""
+"""Learning across parties: searched lists, trainings by sums over all parties, shared term statistics, comparison."""

@@ -184,7 +184,7 @@ def _derivatives(training: FromPrior, own: SearchedLists, thetas: Doubles) -> In
     data, folds = own.data, np.array([fold for fold, _ in training.models])
     out = np.zeros((len(thetas), sums_length(thetas.shape[1])), dtype=np.int64)
     for q in range(data.n_queries):
-        rows = slice(data.offsets[q], data.offsets[q + 1])
+        rows = data.rows_of(q)
         gains = np.exp2(data.labels[rows].astype(np.float64)) - 1.0
         if gains.sum() > 0.0:
             parts = list_parts(np.asarray(data.features[rows], dtype=np.float64), gains, thetas)
