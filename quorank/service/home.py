@@ -250,8 +250,7 @@ class Home:
 
     def renew(self) -> None:
         """Replace a certificate of the own authority that expires soon."""
-        own = not self.settings.behind_proxy and not self.settings.certificate
-        if own and self.days_left() < RENEW_DAYS:
+        if not self.settings.certificate and self.days_left() < RENEW_DAYS:
             self.issue(self.settings)
 
     def days_left(self) -> float:

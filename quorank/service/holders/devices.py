@@ -33,7 +33,6 @@ from quorank.service.dashboard.status import MemberStatus, Problem, Quality, Rou
 from quorank.service.holders.holder_process import Held, main
 from quorank.service.holders.rounds import Holder, KeptInStore
 from quorank.service.home import LEDGER, RANKER, Home
-from quorank.service.store.sql_store import Finished
 
 REBUILDING = "rebuilding"  # document with the checkpoint of an open rebuilding
 REQUEST_SECONDS = 1.0  # minimum seconds between two looks for requests to leave
@@ -108,8 +107,7 @@ class LeavingDesk(Departures):
         self.read_requests()
 
     def clear(self, run: str) -> None:
-        self.storage().remove()
-        self.holder.store.keep({}, Finished(run, 2**31))
+        self.storage().remove(run)
 
 
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:

@@ -91,9 +91,9 @@ class KeptInStore:
         self.store.keep({name: number})
         return True
 
-    def remove(self) -> None:
-        """Delete the documents."""
-        self.store.keep({self.name: None, f"{self.name} secure": None})
+    def remove(self, run: str) -> None:
+        """Delete the documents and all replies of a run."""
+        self.store.keep({self.name: None, f"{self.name} secure": None}, Finished(run, 2**31))
 
 
 @dataclass(eq=False)
