@@ -41,7 +41,8 @@ def bench(
         print_result({"fleet": measured, "flower": FLOWER}, json, _show_fleet)
         return
     speed, reference, secure = (_program(name) for name in ("speed", "reference", "secure_sum"))
-    seconds, figures, workloads = 1.0 if quick else 4.0, {}, {}
+    seconds, repeats = (1.0, 1) if quick else (4.0, 3)
+    figures, workloads = {}, {}
     for name in speed.WORKLOADS:
         say(f"measuring {name}-like lists …")
         workloads[name] = speed.workload(name, reference)
@@ -51,7 +52,7 @@ def bench(
         ("evaluation", "evaluation in the published MSLR setting", speed.evaluation),
         ("published", "the published MQ2007 setting", speed.published),
         ("reader", "the reader", lambda: speed.reader(say)),
-        ("secure_sums", "secure sums", lambda: _secure_sums(secure, quick)),
+        ("secure_sums", "secure sums", lambda: {f"{n}": secure.figures(n, repeats=repeats) for n in (10, 100, 1000)}),
         ("start", "a second start", speed.start_up),
     ):
         say(f"measuring {words} …")
@@ -60,10 +61,6 @@ def bench(
         say(f"measuring {name}-like lists again; the better time counts …")
         figures[name] = workload(seconds / 2)
     print_result(figures, json, _show)
-
-
-def _secure_sums(program: ModuleType, quick: bool) -> dict[str, Any]:
-    return {str(n): program.figures(n, repeats=1 if quick else 3) for n in (10, 100, 1000)}
 
 
 def _program(name: str) -> ModuleType:

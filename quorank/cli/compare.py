@@ -7,13 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from quorank.cli.display import print_result, say
+from quorank.cli.display import print_result, print_text, say
 from quorank.cli.options import Json
-
-_COST = (
-    "quorank: the privacy loss of {0} runs of the same clients composes, up to {0} times the ε of one run; "
-    "see quorank privacy ledger RUN RUN..."
-)
 
 Runs = Annotated[
     list[Path], Argument(help="Run directories; a grid directory stands for all of its runs.", metavar="RUN")
@@ -26,18 +21,18 @@ def compare(runs: Runs, as_json: Json = False) -> None:
     Runs that differ only in their seed or fold are repetitions of one setting.
     Differences are from the first setting.
     """
-    from rich.console import Console
-
     from quorank.experiments.run_directory import load_runs
     from quorank.reports.comparison import compare_table, group_runs
 
     loaded = load_runs(runs)
     table = compare_table(group_runs(loaded))
-    content = table.as_dict() if as_json else None
-    print_result(content, as_json, lambda _: Console().print(table))
-    private = [run for run in loaded if (run.summary.get("privacy") or {}).get("epsilon") is not None]
-    if len(private) > 1:
-        say(_COST.format(len(private)))
+    print_result(table.as_dict() if as_json else table, as_json, print_text)
+    private = sum((run.summary.get("privacy") or {}).get("epsilon") is not None for run in loaded)
+    if private > 1:
+        say(
+            f"quorank: the privacy loss of {private} runs of the same clients composes, up to {private} times the ε of "
+            "one run; see quorank privacy ledger RUN RUN..."
+        )
 
 
 def report(

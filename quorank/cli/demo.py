@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from quorank.cli.display import compiling, show_progress
+from quorank.cli.display import compiling, print_text, say, show_progress
 from quorank.cli.options import Fold
 
 
@@ -22,8 +22,6 @@ def demo(
     out: Annotated[Path, Option(help="Output folder of runs, plot and report.")] = Path("runs/demo"),
 ) -> None:
     """Learn a ranker from clicks, with the published and with the recommended settings."""
-    from rich.console import Console
-
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import find_experiment_file, set_value
     from quorank.experiments.run_directory import load_run
@@ -33,12 +31,8 @@ def demo(
     from quorank.reports.panels import panels_of
     from quorank.reports.report import report_page
 
-    console = Console(stderr=True, highlight=False)
-    console.print(
-        f"{clients:,} clients search {data} on their own machines and click. In each round every client learns from "
-        "4 searches and sends only the change of its ranker.",
-        soft_wrap=False,
-    )
+    say(f"{clients:,} clients search {data} on their own machines and click.")
+    say("In each round every client learns from 4 searches and sends only the change\nof its ranker.")
     groups = []
     for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended: sharper lists")):
         chosen = find_experiment_file(name)
@@ -56,7 +50,7 @@ def demo(
         )
         run = load_run(out / name)
         groups.append(RunGroup(label, {"server": run.setting("federation.server")}, (run,)))
-    Console().print(compare_table(groups))
+    print_text(compare_table(groups))
     panels = panels_of([group.runs for group in groups], [group.label for group in groups])
     print(f"plot     {write_picture(out / 'learning-curves.svg', [('', panels)])}")
     print(f"report   {write_comparison(groups, out / 'report.html')}")

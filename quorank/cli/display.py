@@ -114,7 +114,6 @@ def rows_of(template: str, figures: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def print_rows(*rows: tuple[str, ...]) -> None:
     """Print rows of name, value and explanation, wrapped to the terminal."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -124,7 +123,7 @@ def print_rows(*rows: tuple[str, ...]) -> None:
     table.add_column()
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    print_text(table)
 
 
 def table_of(
@@ -145,13 +144,13 @@ def table_of(
     return table
 
 
-def print_text(*texts: object, style: str = "") -> None:
-    """Print strings or tables, wrapped to the terminal, without interpreting markup."""
+def print_text(*texts: object) -> None:
+    """Print strings, tables or reports, wrapped to the terminal, without interpreting markup."""
     from rich.console import Console
 
     console = Console()
     for text in texts:
-        console.print(text, highlight=False, markup=False, style=style)
+        console.print(text, highlight=False, markup=False)
 
 
 def timestamp(at: float) -> str:

@@ -58,7 +58,9 @@ def join(
     if leave:
         _leave(data, json)
         return
+    from quorank.member import local_socket
     from quorank.member.membership import check_not_left
+    from quorank.member.private_store import PrivateStore
 
     check_not_left(data)
     user = None
@@ -68,23 +70,17 @@ def join(
         user = SimulatedUser.of(simulate, client)
     playing = bundle is not None or user is not None
     if consent is not None and not playing:
-        _set_consent(data, consent)
+        given = consent == "on"
+        # while another process plays the device, by its socket, so that it acts at once
+        if local_socket.call(data, "consent", given=given) is None:
+            with PrivateStore(data, owner=False) as store:
+                store.set_consent(given, time.time())
     if log:
         show_log(data, json)
     elif status or (consent is not None and not playing and not once):
         show_status(data, json)
     else:
         _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
-
-
-def _set_consent(data: Path, consent: str) -> None:
-    """Change consent; while another process plays the device, by its socket, so that it acts at once."""
-    from quorank.member import local_socket
-    from quorank.member.private_store import PrivateStore
-
-    if local_socket.call(data, "consent", given=consent == "on") is None:
-        with PrivateStore(data, owner=False) as store:
-            store.set_consent(consent == "on", time.time())
 
 
 def _take_part(

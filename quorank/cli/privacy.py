@@ -140,24 +140,19 @@ def ledger(
     contents = [read_ledger(run) for run in runs]
     counted = [_recounted(run, content) for run, content in zip(runs, contents, strict=True)]
     faults = [fault for _, fault in counted if fault]
-    alone = len(runs) == 1 and delta is None
-    if alone:
-        print_result(contents[0] | {"recounted_epsilon": counted[0][0]}, json, show_ledger)
     for fault in faults:
         say(f"quorank: {fault}")
+    if len(runs) == 1 and delta is None:
+        print_result(contents[0] | {"recounted_epsilon": counted[0][0]}, json, show_ledger)
+    elif not faults:
+        each = []
+        for run, content in zip(runs, contents, strict=True):
+            stated = content.get("altogether") or content["privacy"] or {}
+            shown = ("kind", "epsilon", "delta", "rounds", "horizon")
+            each.append({"run": str(run)} | {key: stated.get(key) for key in shown})
+        print_result({"runs": each, "together": compose_runs(contents, delta)}, json, _show_together)
     if faults:
         raise typer.Exit(1)
-    if alone:
-        return
-    each = [
-        {"run": str(run)} | {key: (content.get("altogether") or content["privacy"] or {}).get(key) for key in _SHOWN}
-        for run, content in zip(runs, contents, strict=True)
-    ]
-    print_result({"runs": each, "together": compose_runs(contents, delta)}, json, _show_together)
-
-
-_SHOWN = ("kind", "epsilon", "delta", "rounds", "horizon")
-"""Columns of several runs."""
 
 
 def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
@@ -284,9 +279,7 @@ def _show_audit(result: dict[str, Any]) -> None:
 
     claims = result["claimed"] is not None and result["claimed"]["epsilon"] is not None
     study = result.get("reconstruction") or {"skipped": None}
-    words = {
-        "published": None,
-        **result,
+    words = result | {
         "skipped": study.get("skipped"),
         "no_claim": None if claims else "the run makes no claim that could be refuted",
         "verdict": ("passed" if result["passed"] else "REFUTED") if claims else None,

@@ -120,11 +120,9 @@ def _reproduce(chosen: Figure | StudyFigure, folder: Path, jobs: int | None, jso
 
 
 def _show(report: FigureReport, folder: Path) -> None:
-    from rich.console import Console
-
     from quorank.reproduce.report import PICTURE, REPORT
 
-    Console().print(report.terminal())
+    print_text(report.terminal())
     if report.panels:
         print(f"figure   {folder / PICTURE}")
     print(f"report   {folder / REPORT}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import compiling, print_result, print_summary, say, show_progress
+from quorank.cli.display import compiling, print_result, print_summary, print_text, say, show_progress
 from quorank.cli.options import Json, Quiet
 from quorank.errors import BadInput, Interrupted, require
 from quorank.experiments.experiment_file import shipped_names
@@ -192,10 +192,8 @@ def _run_grid(
     if json:
         print_result([{"run": f.name, **load_run(f).summary} for f in folders], json, print)
         return
-    from rich.console import Console
-
     groups = group_runs(load_runs([folder]))
-    Console().print(compare_table(groups))
+    print_text(compare_table(groups))
     print(f"report   {write_comparison(groups, folder / 'report.html')}")
 
 

@@ -58,7 +58,7 @@ def join(
     stopped.
     """
     at_most_one(identity=identity, log=log, status=status, document=document is not None)
-    from quorank.member.party_folder import PartyFolder
+    from quorank.member.party_folder import FolderSource, PartyFolder
     from quorank.protocol.invitation import Invitation
     from quorank.silos.session.terms import read_identities
 
@@ -68,7 +68,11 @@ def join(
     alone = collection is None and generated is None
     require(embeddings is None or not alone, "option.conflict", sentence, f"--embeddings {embeddings}")
     if not alone:
-        _note_source(folder, collection, generated, documents, embeddings)
+        for path, name in ((collection, "collection"), (embeddings, "embeddings")):
+            sentence = f"there is nothing here; expected {name}"
+            require(path is None or path.exists(), "file.missing", sentence, f"--{name} {path}")
+        texts, vectors = (None if path is None else str(path.absolute()) for path in (collection, embeddings))
+        folder.note_source(FolderSource(texts, generated, documents, vectors))
     if consent is not None:
         folder.consent(consent == "on")
     if identity:
@@ -83,18 +87,6 @@ def join(
         if wanted and (not folder.state.get("done") or folder.terms.search is not None):
             _take_part(folder, quiet=quiet or json)
         show_status(folder, json)
-
-
-def _note_source(
-    folder: PartyFolder, collection: Path | None, generated: int | None, documents: int, embeddings: Path | None
-) -> None:
-    from quorank.member.party_folder import FolderSource
-
-    for given, name in ((collection, "collection"), (embeddings, "embeddings")):
-        found, sentence = given is None or given.exists(), f"there is nothing here; expected {name}"
-        require(found, "file.missing", sentence, f"--{name} {given}")
-    texts, vectors = (None if given is None else str(given.absolute()) for given in (collection, embeddings))
-    folder.note_source(FolderSource(texts, generated, documents, vectors))
 
 
 def _take_part(folder: PartyFolder, *, quiet: bool) -> None:

@@ -14,10 +14,9 @@ from quorank.errors import BadInput, require
 from quorank.text.collection import NAMED_FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from quorank.silos.search.attack import AttackOutcome
-    from quorank.text import TextCollection
 
 _TITLE = 30
 Epsilon = Annotated[float, Option(help="ε of one occurrence of a term in a document.")]
@@ -67,9 +66,12 @@ def search(
     asker = as_ or holdings[0].name
     say(f"{asker} asks {len(holdings) - 1} other parties …")
     result = search_in_process(holdings, asker, query, terms, seed, top)
+    found = {each.id for each in result.found}
+    documents = [document for texts in read for document in texts.documents if document.id in found]
     figures = result.to_table() | {
         "query": query,
-        "titles": _titles(read, [each.id for each in result.found if each.id is not None]),
+        # of the asker's own documents; without a title, how the text begins
+        "titles": {document.id: " ".join((document.title or document.body).split())[:200] for document in documents},
         "setting": {"perturbation": terms.perturbation, "epsilon": epsilon, "among": among, "seed": seed},
         "documents": {each.name: each.n_documents for each in holdings},
         "skipped": skipped_of(read),
@@ -188,13 +190,6 @@ def _collections(directory: Path) -> list[Path]:
         if error.code != "text.unknown-format" or len(below) < 2:
             raise
     return below
-
-
-def _titles(read: Sequence[TextCollection], ids: Sequence[str]) -> dict[str, str]:
-    """Return the titles of the asker's own documents; without one, how the text begins."""
-    wanted = set(ids)
-    found = {d.id: d.title or d.body for each in read for d in each.documents if d.id in wanted}
-    return {name: " ".join(text.split())[:200] for name, text in found.items()}
 
 
 def _show_search(figures: dict[str, Any]) -> None:

@@ -223,7 +223,9 @@ class CompareTable:
 def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     """Compare settings with the first of them."""
     require(len(groups) > 0, "run.missing", "nothing to compare: expected at least one run")
-    measures, by_measure = measures_of(groups), []
+    further = sorted({n for group in groups for run in group.runs for n in run.further})
+    cutoffs = (Measure("offline", f"ndcg@{n}", f"offline nDCG@{n}", 4) for n in further)
+    measures, by_measure = (MEASURES[0], *cutoffs, *MEASURES[1:]), []
     for measure in measures:
         first, *others = (
             [(run.repetition, run.figure(measure.section, measure.key)) for run in group.runs] for group in groups
@@ -233,12 +235,6 @@ def compare_table(groups: Sequence[RunGroup]) -> CompareTable:
     spreads = [tuple(Spread.of(group.metric(m.section, m.key)) for m in measures) for group in groups]
     names = map(letter, range(len(groups)))
     return CompareTable(tuple(map(Row, names, groups, spreads, against)), measures)
-
-
-def measures_of(groups: Sequence[RunGroup]) -> tuple[Measure, ...]:
-    """Return MEASURES with offline nDCG at the other cut-offs of any run after the first."""
-    further = sorted({n for group in groups for run in group.runs for n in run.further})
-    return (MEASURES[0], *(Measure("offline", f"ndcg@{n}", f"offline nDCG@{n}", 4) for n in further), *MEASURES[1:])
 
 
 def letter(index: int) -> str:

@@ -91,14 +91,6 @@ def describe_no_relevant(run: Run) -> str:
     return conventions.get(run.setting("evaluation.no_relevant", ""), unknown)
 
 
-def counted_queries(run: Run) -> str:
-    """Return the number of test queries that the offline metrics count, if the run says so."""
-    plan = run.summary.get("evaluation", {})
-    if not {"counted_queries", "test_queries"} <= plan.keys():
-        return ""
-    return f" ({plan['counted_queries']:,} of {plan['test_queries']:,} test queries count)"
-
-
 def describe_privacy(entry: Mapping[str, Any] | None) -> str:
     """Describe summary["privacy"] in a sentence; an ε without its δ, unit and horizon is withheld."""
     if entry is None:
@@ -216,7 +208,7 @@ def report_page(run: Run) -> str:
         lead=describe_run(run),
         figures=_figures(run),
         no_relevant=describe_no_relevant(run),
-        counted_queries=counted_queries(run),
+        counted=summary.get("evaluation", {}),
         depth=run.setting("evaluation.k", 10),
         unlearned=unlearned,
         unlearned_facts=_unlearned_facts(unlearned) if unlearned else [],

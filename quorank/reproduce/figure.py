@@ -183,9 +183,9 @@ class Figure(PaperFigure):
     checks: tuple[Check, ...]
     cells: list[Cell]  # values: collection, variant, column (its index), repetition (from 1)
 
-    def column_label(self, index: int) -> str:
-        """Return the grid values of a column of panels."""
-        return ", ".join(str(value) for value in self.columns[index].values())
+    def column_label(self, index: int, clicks: str = "") -> str:
+        """Return the grid values of a column of panels; `clicks` follows the name of a click model."""
+        return ", ".join(f"{value}{clicks * (key == 'users.preset')}" for key, value in self.columns[index].items())
 
     def published_number(
         self, collection: str, measure: str, label: str, column: int

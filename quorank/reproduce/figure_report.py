@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -81,7 +80,7 @@ def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[lis
     return [
         [
             Panel(
-                _heading(results.figure.columns[panel.column]),
+                results.figure.column_label(panel.column, clicks=" clicks"),
                 "" if measure == ONLINE_DISCOUNTED else results.figure.header.x,
                 label,
                 own,
@@ -117,11 +116,6 @@ def _y_range(curves: Sequence[Curve]) -> tuple[float, float]:
             values += curve.mean[curve.x >= START * curve.x[-1]].tolist()
     margin = 0.06 * max(max(values) - min(values), 1e-3)
     return min(values) - margin, max(values) + margin
-
-
-def _heading(column: Mapping[str, Any]) -> str:
-    words = (f"{value} clicks" if key == "users.preset" else str(value) for key, value in column.items())
-    return ", ".join(words)
 
 
 def panel_rows(results: Results) -> list[Sequence[PanelResult]]:
