@@ -14,6 +14,7 @@ from quorank.silos.generated import Generator
 from quorank.silos.holdings import divide_collections, generated_holdings, to_three_grades
 from quorank.silos.sketch.augmentation import Augment, ExactAnswers, cross_features, find_candidates
 from quorank.silos.sketch.instances import Instances, noisy_labels, own_rows, reference_grades, reference_scores
+from quorank.silos.sketch.published import PublishedSetting, augmented_rows, prepare_parties
 from quorank.silos.training.setting import divide_queries
 from quorank.silos.training.statistics import exact_statistics, share_statistics
 from quorank.text import Document, Features, Query, TextCollection, Tokeniser
@@ -158,8 +159,8 @@ def test_features_across_parties_are_the_owners_when_counts_are_exact() -> None:
 
 def test_augmented_lists_rank_what_was_found_and_add_what_was_not() -> None:
     statistics, answers = exact_statistics(PARTIES), ExactAnswers(PARTIES, k=30)
-    part = Augment(take=12, negatives=7)
-    row = part.rows(answers, 0, 1, PARTIES[0], 3, statistics, Features(), seed=1)
+    setting = PublishedSetting(augment=Augment(take=12, negatives=7))
+    row = augmented_rows(prepare_parties(PARTIES, setting, 1, statistics), answers, 0, 1, 3)
     assert row is not None
     labels, documents = np.asarray(row.labels), np.array(row.document_ids).astype(int)
     found = find_candidates(answers, 0, 1, PARTIES[0].queries[3])

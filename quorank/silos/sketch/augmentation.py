@@ -23,15 +23,9 @@ import numpy as np
 
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers
-from quorank.kernels.draws import Purpose, uniforms
 from quorank.silos.holdings import FIELDS, Holding
 from quorank.silos.sketch.questions import QuestionSession
-from quorank.silos.training.lists import Statistics
-from quorank.text import FEATURE_NAMES, Features, FieldCounts, FieldStatistics, QueryRows, pair_features
-
-OTHERS = 1 << 23  # in the addresses of draws; owners follow
-HIGHLY = 0.1  # share of the found documents, from the top, that is labelled 2; the others are labelled 1
-BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
+from quorank.text import Features, FieldCounts, FieldStatistics, pair_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,39 +108,3 @@ class Augment:
     def published(cls) -> Augment:
         """Return ranking by counts, all positive, for the labelled queries; all instances have the same weight."""
         return cls(ranking="count", negatives=0, weights=(), queries="labelled")
-
-    def rows(
-        self,
-        answers: Answers,
-        asker: int,
-        owner: int,
-        party: Holding,
-        query: int,
-        statistics: Statistics,
-        features: Features,
-        seed: int,
-    ) -> QueryRows | None:
-        """Return the instances of one query at one owner; None where nothing was found."""
-        terms = party.queries[query]
-        found = find_candidates(answers, asker, owner, terms)
-        if not len(found.documents):
-            return None
-        lengths, known = [answers.lengths(owner, name) for name in FIELDS], statistics(terms)
-        values = cross_features(found, lengths, known, features)
-        scores = found.body.sum(axis=1) if self.ranking == "count" else values[:, BM25].sum(axis=1)
-        best = np.argsort(-scores, kind="stable")[: self.take]  # ties: the earlier one
-        draws = uniforms(
-            seed, Purpose.INSTANCES, 2 * self.negatives, round_=OTHERS + owner, client=asker, interaction=query
-        )
-        others = np.setdiff1d((draws * len(lengths[0])).astype(np.int64), found.documents)
-        if len(others) > self.negatives:
-            others = others[np.linspace(0, len(others) - 1, self.negatives).round().astype(np.int64)]
-        none = np.zeros((len(others), len(terms)))
-        parts = zip(found, (others, none, none), strict=True)
-        kept = Candidates(*(np.concatenate((part[best], more)) for part, more in parts))
-        highly = math.ceil(HIGHLY * len(best))
-        labels = np.repeat(np.array([2, 1, 0], dtype=np.int8), (highly, len(best) - highly, len(others)))
-        order = np.argsort(kept.documents, kind="stable")
-        ids = [str(d) for d in kept.documents[order]]
-        values = cross_features(kept, lengths, known, features)
-        return QueryRows(f"{party.name}:{party.query_ids[query]}@{owner}", ids, values[order], labels[order])

@@ -10,6 +10,7 @@ cross-validated: each fold of the labelled queries is ranked by rankers trained 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,16 +20,26 @@ from quorank.errors import require, require_choice, require_range
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, uniforms
 from quorank.metrics.evaluator import Evaluator
-from quorank.silos.holdings import Holding
-from quorank.silos.sketch.augmentation import Answers, Augment, ExactAnswers
+from quorank.silos.holdings import FIELDS, Holding
+from quorank.silos.sketch.augmentation import (
+    Answers,
+    Augment,
+    Candidates,
+    ExactAnswers,
+    cross_features,
+    find_candidates,
+)
 from quorank.silos.sketch.instances import HIGHEST, Instances, LabelSource, own_rows, reference_grades
 from quorank.silos.sketch.questions import QuestionProtocol, QuestionSession
 from quorank.silos.training.comparison import ComparisonOutcome, check_same_text, judge_rankers
 from quorank.silos.training.lists import LINEAR, OwnSearch, PartySearch, SearchedLists, Statistics
 from quorank.silos.training.setting import QuerySplit, check_split, divide_queries
 from quorank.silos.training.statistics import exact_statistics
-from quorank.text import Features
+from quorank.text import FEATURE_NAMES, Features, QueryRows
 
+OTHERS = 1 << 23  # in the addresses of draws; owners follow
+HIGHLY = 0.1  # share of the found documents, from the top, that is labelled 2; the others are labelled 1
+BM25 = tuple(i for i, name in enumerate(FEATURE_NAMES) if name.startswith("BM25"))
 METHODS = ("local", "local+", "global", "cs-f-ltr")
 FOLDS = 5
 
@@ -140,17 +151,43 @@ def prepare_parties(
 
 def augment_parties(prepared: PreparedParties, answers: Answers) -> list[Instances]:
     """Make the augmented instances of every party from the others' answers: a list for each query and owner."""
-    parties, setting = prepared.parties, prepared.setting
     found = []
-    for p, party in enumerate(parties):
+    for p in range(len(prepared.parties)):
         rows = [
-            setting.augment.rows(answers, p, owner, party, query, prepared.statistics, setting.features, prepared.seed)
+            augmented_rows(prepared, answers, p, owner, query)
             for query in prepared.asked(p)
-            for owner in range(len(parties))
+            for owner in range(len(prepared.parties))
             if owner != p
         ]
         found.append(Instances.of([row for row in rows if row is not None]))
     return found
+
+
+def augmented_rows(prepared: PreparedParties, answers: Answers, asker: int, owner: int, query: int) -> QueryRows | None:
+    """Return the augmented instances of one query at one owner; None where nothing was found."""
+    party, features, augment = prepared.parties[asker], prepared.setting.features, prepared.setting.augment
+    terms = party.queries[query]
+    found = find_candidates(answers, asker, owner, terms)
+    if not len(found.documents):
+        return None
+    lengths, known = [answers.lengths(owner, name) for name in FIELDS], prepared.statistics(terms)
+    values = cross_features(found, lengths, known, features)
+    scores = found.body.sum(axis=1) if augment.ranking == "count" else values[:, BM25].sum(axis=1)
+    best = np.argsort(-scores, kind="stable")[: augment.take]  # ties: the earlier one
+    count, round_ = augment.negatives, OTHERS + owner
+    draws = uniforms(prepared.seed, Purpose.INSTANCES, 2 * count, round_=round_, client=asker, interaction=query)
+    others = np.setdiff1d((draws * len(lengths[0])).astype(np.int64), found.documents)
+    if len(others) > count:
+        others = others[np.linspace(0, len(others) - 1, count).round().astype(np.int64)]
+    none = np.zeros((len(others), len(terms)))
+    parts = zip(found, (others, none, none), strict=True)
+    kept = Candidates(*(np.concatenate((part[best], more)) for part, more in parts))
+    highly = math.ceil(HIGHLY * len(best))
+    labels = np.repeat(np.array([2, 1, 0], dtype=np.int8), (highly, len(best) - highly, len(others)))
+    order = np.argsort(kept.documents, kind="stable")
+    ids = [str(d) for d in kept.documents[order]]
+    values = cross_features(kept, lengths, known, features)
+    return QueryRows(f"{party.name}:{party.query_ids[query]}@{owner}", ids, values[order], labels[order])
 
 
 def compare_methods(prepared: PreparedParties, augmented: Sequence[Instances]) -> ComparisonOutcome:
