@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -57,7 +56,7 @@ from quorank.privacy.mechanisms.skellam import (
     skellam_epsilon,
     skellam_variance,
 )
-from quorank.privacy.streams import Key, Seed, key_for
+from quorank.privacy.streams import Seed, key_for
 
 HOPELESS, COSTLY = 1.0, 10.0
 """Limits on `signal_to_noise` of the whole run: below the first it is refused, below the second it lost more than 1 %."""
@@ -274,10 +273,6 @@ class GaussianMechanism(Mechanism):
     def least_multiplier(self) -> float:
         return self.sum_multiplier
 
-    @cached_property
-    def _key(self) -> Key:
-        return key_for(self.seed, Purpose.NOISE)
-
     def start(self) -> Memory:
         return self._memory(self.part.clip)
 
@@ -312,7 +307,7 @@ class GaussianMechanism(Mechanism):
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         clip, unit = self.clip(memory), self.unit_of(memory)
         noise, std = np.empty(len(total), dtype=np.int64), self.sum_multiplier * clip
-        discrete_gaussian(self._key, round_, SUM_STREAM, std * unit, noise)
+        discrete_gaussian(key_for(self.seed, Purpose.NOISE), round_, SUM_STREAM, std * unit, noise)
         after = self._follow(within, count, round_, memory)
         noisy = np.asarray((total.astype(np.int64) + noise) / unit, dtype=np.float64)
         return Sum(noisy, float(self.setting.cohort), after, clip, std)
@@ -322,7 +317,7 @@ class GaussianMechanism(Mechanism):
         if self.part.quantile is None:
             return memory
         noise = np.empty(1, dtype=np.int64)  # on twice the count less the half: one client moves that by 1
-        discrete_gaussian(self._key, round_, COUNT_STREAM, self._count_sigma, noise)
+        discrete_gaussian(key_for(self.seed, Purpose.NOISE), round_, COUNT_STREAM, self._count_sigma, noise)
         noisy = ((2 * within - count) * int(COUNT_UNIT) + int(noise[0])) / COUNT_UNIT
         share = 0.5 * noisy / self.setting.cohort + 0.5
         factor = math.exp(-self.part.clip_rate * (share - self.part.quantile))

@@ -30,7 +30,7 @@ from quorank.privacy.accounting import Setting
 from quorank.privacy.mechanisms.clipping import clip_updates
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Privacy, Sum
 from quorank.privacy.mechanisms.skellam import TAIL, dequantise, quantise, quantised_norm_bound, scale_for, skellam_rows
-from quorank.privacy.streams import Key, Seed, client_draws, key_for
+from quorank.privacy.streams import Seed, client_draws, key_for
 
 if TYPE_CHECKING:
     from quorank.privacy.secure_sum.graph import Neighbourhood
@@ -160,11 +160,6 @@ class IntegerSums(Mechanism):
     def unit_of(self, memory: Memory) -> float:
         return self.scale
 
-    @cached_property
-    def _keys(self) -> dict[Purpose, Key]:
-        purposes = (Purpose.QUANTISATION, Purpose.NOISE_SHARE, Purpose.DROPOUT, Purpose.GROUP)
-        return {purpose: key_for(self.seed, purpose) for purpose in purposes}
-
     @property
     def size(self) -> int:
         """Planned clients of the smallest sum."""
@@ -189,11 +184,12 @@ class IntegerSums(Mechanism):
     def numbers(self, updates: Doubles, round_: int, clients: Integers) -> tuple[int, Integers]:
         """Return the number of updates within the clip, and all as integers with the clients' shares of noise."""
         within = clip_updates(updates, self.clip, clients)
-        rounded = quantise(updates, self.scale, self._keys[Purpose.QUANTISATION], round_, clients)
+        rounded = quantise(updates, self.scale, key_for(self.seed, Purpose.QUANTISATION), round_, clients)
         numbers = rounded.view(np.int32).astype(np.int64)
         if self.variance > 0.0:
             shares = np.empty_like(numbers)
-            skellam_rows(self._keys[Purpose.NOISE_SHARE], round_, clients, self.variance / self.least, shares)
+            key = key_for(self.seed, Purpose.NOISE_SHARE)
+            skellam_rows(key, round_, clients, self.variance / self.least, shares)
             numbers += shares
         return within, numbers
 
@@ -221,7 +217,8 @@ class IntegerSums(Mechanism):
         """Divide the cohort of a round randomly into groups whose sizes differ by at most one."""
         if self.groups == 1:
             return [clients]
-        order = np.argsort(self._draws(Purpose.GROUP, round_, clients), kind="stable")
+        draws = client_draws(key_for(self.seed, Purpose.GROUP), 0, round_, clients)
+        order = np.argsort(draws, kind="stable")
         return [np.sort(part) for part in np.array_split(clients[order], self.groups)]
 
     def companions(self, client: int, clients: Integers, round_: int) -> Booleans:
@@ -317,13 +314,10 @@ class IntegerSums(Mechanism):
     def _leaving(self, clients: Integers, round_: int) -> Int8s:
         out = np.zeros(len(clients), dtype=np.int8)
         if self.dropouts > 0.0:
-            draws = self._draws(Purpose.DROPOUT, round_, clients)
+            draws = client_draws(key_for(self.seed, Purpose.DROPOUT), 0, round_, clients)
             out[draws < self.dropouts] = AFTER
             out[draws < self.dropouts / 2.0] = BEFORE
         return out
-
-    def _draws(self, purpose: Purpose, round_: int, clients: Integers) -> Doubles:
-        return client_draws(self._keys[purpose], 0, round_, clients)
 
     @cached_property
     def collusion(self) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 from quorank.errors import require, require_range
@@ -99,13 +98,10 @@ class PublishedMechanism(Mechanism):
         """λ = Δ/ε, scale of the Laplace noise and of its gamma shares."""
         return self.part.sensitivity / self.part.epsilon
 
-    @cached_property
-    def _key(self) -> Key:
-        return key_for(self.seed, Purpose.NOISE_SHARE)
-
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
         """Add γ − γ' to each update: equivalent to sending θ + γ − γ', as all clients start from the same θ."""
-        _add_shares(updates, 1.0 / self.setting.cohort, self.scale, self._key, round_, clients)
+        key = key_for(self.seed, Purpose.NOISE_SHARE)
+        _add_shares(updates, 1.0 / self.setting.cohort, self.scale, key, round_, clients)
         return 0
 
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:

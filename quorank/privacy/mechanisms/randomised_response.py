@@ -1,9 +1,8 @@
 """Randomised response on metrics that clients send.
 
 **`RandomisedResponse`** (FOLtR-ES §3.3): the metric of an evolution-strategies client takes n values. The true one is
-sent with probability p, else one of the n − 1 others uniformly: ε-local differential privacy with
-ε = log(p(n − 1)/(1 − p)) (eq. 6) per sent number. A client sends two numbers a round (the antithetic halves), so ε adds up
-over them and over the rounds.
+sent with probability p, else one of the n − 1 others uniformly. A client sends two numbers a round (the antithetic halves),
+and ε adds up over them and over the rounds.
 
 **`MetricResponse`**: one metric x from 0 to 1 for means over a cohort. It is rounded randomly to one of the m + 1 values
 0, 1/m, …, 1, keeping its mean, and that value is sent with probability p = e^ε/(e^ε + m), else one of the m others, each

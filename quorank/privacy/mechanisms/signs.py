@@ -1,15 +1,13 @@
 """Sign-only updates: one bit a parameter leaves the client, truthful or flipped at random.
 
-The bit of a parameter is the sign of its update, a fair coin for an update of zero. With p < 1 each bit is flipped with
-probability 1 − p, which is ε-local differential privacy with ε = log(p/(1 − p)) per bit, d·ε per message and T·d·ε per run.
-With p = 1 there is no ε.
+The bit of a parameter is the sign of its update, a fair coin for an update of zero. Flipped bits are ε-locally
+differentially private; ε adds up to d·ε per message of d parameters and T·d·ε per run of T rounds.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,12 +66,9 @@ class SignMechanism(AddingUp):
         signs = "flipped at random here" if self.part.p < 1.0 else "unchanged"
         return f"only signs were sent, {signs}: the promise holds against the coordinator too"
 
-    @cached_property
-    def _key(self) -> Key:
-        return key_for(self.seed, Purpose.RESPONSE)
-
     def release(self, updates: Doubles, theta: Doubles, round_: int, clients: Integers, memory: Memory) -> int:
-        bad = _take_signs(updates, self.part.p, self.part.size, self._key, round_, clients)
+        key = key_for(self.seed, Purpose.RESPONSE)
+        bad = _take_signs(updates, self.part.p, self.part.size, key, round_, clients)
         if bad >= 0:
             raise not_finite(int(clients[bad]))
         return 0
