@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quorank.data.letor.reader import read_letor_lines
-from quorank.data.ranking import widen
+from quorank.data.ranking import select_strings, widen
 from quorank.errors import BadInput, brief, first_line, require
 from quorank.files.arrow import untrusted_batches
 from quorank.files.untrusted import read_bounded, translate_errors
@@ -57,13 +57,10 @@ def _letor(path: Path, n_features: int, missing: float) -> FeatureTable:
     sentence = f"has {data.n_features} features, and the ranker {n_features}"
     require(data.n_features <= n_features, "ranker.features-differ", sentence, f"{path}")
     features: Floats = widen(data, n_features).features
-    queries = [data.query_ids[query] for query in data.query_of_rows().tolist()]
-    documents = None if data.document_ids is None else [*data.document_ids]
-    if order is None:
-        return FeatureTable(features, queries, documents)
-    back = np.argsort(order)
-    moved = [None if texts is None else [texts[row] for row in back.tolist()] for texts in (queries, documents)]
-    return FeatureTable(features[back], *moved)
+    rows = np.arange(data.n_rows) if order is None else np.argsort(order)  # of the data, in the order of the file
+    queries = [data.query_ids[query] for query in data.query_of_rows()[rows].tolist()]
+    documents = None if data.document_ids is None else [*select_strings(data.document_ids, rows)]
+    return FeatureTable(features if order is None else features[rows], queries, documents)
 
 
 def _csv(path: Path, names: Sequence[str]) -> Any:

@@ -24,6 +24,7 @@ from quorank.errors import BadInput, brief, require
 from quorank.files.archives import archive_members
 from quorank.files.atomic import expand_home
 
+Report = Callable[[str], None]  # receives a line about the progress
 Progress = Callable[[int, int | None], None]  # receives the bytes downloaded and the total, if known
 
 ZIP = (".zip",)
@@ -35,9 +36,7 @@ _BLOCK = 1 << 20
 _PATIENCE = 60.0  # seconds without a byte
 
 
-def import_collection(
-    path: Path, name: str | None = None, report: Callable[[str], None] | None = None
-) -> ImportedCollection:
+def import_collection(path: Path, name: str | None = None, report: Report = lambda _: None) -> ImportedCollection:
     """Give the collection in a folder or an archive a name, after reading every fold of it into the cache."""
     path = expand_home(path)
     sentence = f"there is no {path}; expected a folder or an archive that holds a collection"
@@ -50,8 +49,7 @@ def import_collection(
     folder = find_collection(path).resolve()
     folds = count_folds(folder)
     for fold in range(1, folds + 1):
-        if report:
-            report(f"reading fold {fold} of {folds}")
+        report(f"reading fold {fold} of {folds}")
         collection = load(DataSource(str(folder), fold=fold))
         if fold == 1:
             first = collection
@@ -114,7 +112,7 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
 
 
 def fetch_collection(
-    name: str, progress: Progress | None = None, report: Callable[[str], None] | None = None
+    name: str, progress: Progress = lambda *_: None, report: Report = lambda _: None
 ) -> ImportedCollection:
     """Download a public collection into the library, check it, unpack it and import it under its name."""
     entry = public_collection(name)
@@ -129,15 +127,14 @@ def fetch_collection(
         _transfer(entry, part, progress)
         _verify(entry, part)
         part.replace(archive)
-    if report:
-        report(f"unpacking {entry.archive}")
+    report(f"unpacking {entry.archive}")
     folder = unpack_archive(archive, library_folder("collections") / entry.name)
     imported = import_collection(folder, entry.name, report)
     archive.unlink()
     return imported
 
 
-def _transfer(entry: PublicCollection, part: Path, progress: Progress | None) -> None:
+def _transfer(entry: PublicCollection, part: Path, progress: Progress) -> None:
     """Download the archive; continue an interrupted download if the server supports it."""
     assert entry.address is not None
     have = part.stat().st_size if part.exists() else 0
@@ -154,8 +151,7 @@ def _transfer(entry: PublicCollection, part: Path, progress: Progress | None) ->
                 while block := answer.read(_BLOCK):
                     file.write(block)
                     have += len(block)
-                    if progress:
-                        progress(have, total)
+                    progress(have, total)
     except urllib.error.HTTPError as error:
         if error.code == 416:
             part.unlink(missing_ok=True)

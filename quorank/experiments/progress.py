@@ -185,7 +185,7 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
     state, counts = parse_state(arrays), arrays["counts"].tolist()
     same = str(arrays["experiment"]) == _digest(experiment)
     if not same or state.theta.shape != start.theta.shape or counts[0] != rounds:
-        sentence = f"this is of another experiment than {storage.CONFIG} beside it; restore that file, or start again"
+        sentence = f"of another experiment than {storage.CONFIG} in its folder; restore that file, or start again"
         raise BadInput("checkpoint.of-another-experiment", sentence, str(path))
     columns = {name: np.full(rounds, np.nan) for name in CHOSEN} | strip_prefix(arrays, "column:")
     fault = state_fault(state, start, experiment.federation.clients)

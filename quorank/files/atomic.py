@@ -36,9 +36,13 @@ def atomically(file: Path, save: Callable[[Path], object], *, durable: bool = Fa
     The temporary file is locked while this process fills it, so that `remove_leftovers` spares it.
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     try:
-        held = _create_locked(temporary, 0o600 if private else 0o666)
+        held = os.open(temporary, flags, 0o600 if private else 0o666)
         try:
+            if sys.platform != "win32":
+                with contextlib.suppress(OSError):  # a file system without locks
+                    flock(held, LOCK_EX | LOCK_NB)
             save(temporary)
             if durable:
                 sync_to_disk(temporary)
@@ -49,15 +53,6 @@ def atomically(file: Path, save: Callable[[Path], object], *, durable: bool = Fa
             sync_to_disk(file.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _create_locked(temporary: Path, mode: int) -> int:
-    """Create an empty file that stays locked until the returned descriptor is closed."""
-    held = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):  # a file system without locks
-            flock(held, LOCK_EX | LOCK_NB)
-    return held
 
 
 def remove_leftovers(*folders: Path) -> list[Path]:

@@ -113,7 +113,7 @@ class ClickLog:
 
 
 class Search(NamedTuple):
-    """One search, as a format's reader yields it: its documents in the order of their ranks."""
+    """Search as a format's reader yields it, with its documents in the order of their ranks."""
 
     user: str  # "" where unknown
     time: int  # NO_TIME where unknown

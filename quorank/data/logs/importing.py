@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from quorank.data.importing import collection_name
+from quorank.data.importing import Report, collection_name
 from quorank.data.layout import find_file
 from quorank.data.library import ImportedCollection, folder_of, library_folder, register_collection
 from quorank.data.logs.aol4foltr import FEATURE_NAMES, LETOR, read_aol4foltr
@@ -23,12 +23,11 @@ from quorank.files.untrusted import file_size
 FORMATS = ("aol4foltr", "baidu-ultr", "ubi", "csv")
 _SECONDS = 5.0  # between two reports
 
-Report = Callable[[str], None]
 Skipped = Counter[str]  # number of skipped searches or clicks by reason
 
 
 def import_log(
-    path: Path, format_: str, name: str | None = None, report: Report | None = None, which: Which = "all"
+    path: Path, format_: str, name: str | None = None, report: Report = lambda _: None, which: Which = "all"
 ) -> tuple[ImportedCollection, Skipped]:
     """Import a log into the library in constant memory.
 
@@ -68,14 +67,13 @@ def import_log(
     return entry, +skipped
 
 
-def export_log(source: str, out: Path, report: Report | None = None) -> Path:
+def export_log(source: str, out: Path, report: Report = lambda _: None) -> Path:
     """Write an imported log as `clicks.csv` in a folder, which imports to the same columns, byte for byte."""
     folder = folder_of(source)
     require(is_log(folder), "log.not-a-log", "is no log of clicks; expected the name of an imported one", source)
     log = open_log(folder)
     file = out / "clicks.csv"
-    if report:
-        report(f"writing {file}: {log.n_searches:,} searches, {log.n_rows:,} rows")
+    report(f"writing {file}: {log.n_searches:,} searches, {log.n_rows:,} rows")
     write_csv_log(log, file)
     return file
 
@@ -113,7 +111,7 @@ def _listed(skipped: Skipped) -> str:
 class _ImportProgress:
     """Progress of an import, reported every few seconds."""
 
-    def __init__(self, path: Path, report: Report | None) -> None:
+    def __init__(self, path: Path, report: Report) -> None:
         self._path, self._report, self._bytes = path, report, 0
         self._started = self._reported = time.monotonic()
         self.total: int | None = None
@@ -125,12 +123,10 @@ class _ImportProgress:
     def show(self, searches: int) -> None:
         """Report the number of searches, and the seconds left if the total is known."""
         now = time.monotonic()
-        if self._report is None or now - self._reported < _SECONDS:
+        if now - self._reported < _SECONDS:
             return
         self._reported = now
-        read, left = "", ""
-        if self._bytes:
-            read = f", {self._bytes / 1e9:.1f} GB read"
+        read, left = f", {self._bytes / 1e9:.1f} GB read" if self._bytes else "", ""
         if self.total and self._bytes:
             left = f" of {self.total / 1e9:.1f}, {(now - self._started) * (self.total / self._bytes - 1):,.0f} s left"
         self._report(f"{self._path.name}: {searches:,} searches{read}{left}")

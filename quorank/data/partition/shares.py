@@ -186,7 +186,7 @@ class Partition(ABC):
         Args:
             collection: Collection to divide.
             clients: Number of clients.
-            interactions: Interactions of a client in a round, where the partition has none of its own.
+            interactions: Interactions of a client in a round, unless the partition sets them.
             seed: Seed of the draws.
 
         Raises:
