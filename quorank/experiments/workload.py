@@ -38,7 +38,7 @@ from quorank.metrics.counterfactual import LoggedClickEvaluator
 from quorank.metrics.evaluator import Evaluator
 from quorank.privacy import Mechanism, Setting
 from quorank.rankers import scores
-from quorank.rankers.starting import started
+from quorank.rankers.starting import with_start
 from quorank.users import CLICK_MODELS
 from quorank.users.harvesting import deepest_rank
 
@@ -201,7 +201,7 @@ def started_experiment(experiment: Experiment, n_features: int, collection: Coll
         sample = collection.train if collection.validation is None else collection.validation
     temperature = experiment.federation.learner.list_temperature
     with under("ranker"):
-        ranker = started(ranker, n_features, experiment.data.normalize, names, sample, temperature)
+        ranker = with_start(ranker, n_features, experiment.data.normalize, names, sample, temperature)
     privacy, longest = experiment.federation.privacy, experiment.federation.privacy.longest_update
     if privacy.needs_client_parameters and longest is not None:
         length = float(np.linalg.norm(ranker.initial(n_features, experiment.seed)))

@@ -66,7 +66,7 @@ def _numbers(values: Any, n_features: int) -> npt.NDArray[Any]:
     return array
 
 
-def filled(array: npt.NDArray[Any], missing: float, first: int = 0) -> Floats:
+def fill_missing(array: npt.NDArray[Any], missing: float, first: int = 0) -> Floats:
     """Return (rows, n) float32 with `missing` in place of NaN.
 
     Args:
@@ -77,7 +77,7 @@ def filled(array: npt.NDArray[Any], missing: float, first: int = 0) -> Floats:
     Raises:
         BadInput: `features.not-finite` for a number beyond float32.
 
-    >>> filled(np.array([[1.0, np.nan]]), missing=-1.0)
+    >>> fill_missing(np.array([[1.0, np.nan]]), missing=-1.0)
     array([[ 1., -1.]], dtype=float32)
     """
     with np.errstate(over="ignore", invalid="ignore"):
@@ -145,7 +145,7 @@ def scored_arrays(
     few = rows * max(1, ranker.hidden, ranker.size(n) if ranker.grown else 0) <= FEW
     with interpreted() if few else nullcontext():
         for at, lists in list_blocks(rows, starts):
-            block = filled(features[at], missing, at.start)
+            block = fill_missing(features[at], missing, at.start)
             block = normalisation.scaled(block) if lists is None else query_ranges_scaled(block, lists)
             out[at] = ranker.score_features(theta, block) if ranker.grown else scores(ranker, theta, block)
     return out

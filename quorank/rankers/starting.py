@@ -67,7 +67,7 @@ def _units(ranker: Ranker) -> str:
     return f" with {ranker.hidden} hidden units" if ranker.hidden else ""
 
 
-def started(
+def with_start(
     ranker: Ranker,
     n_features: int,
     normalize: Normalisation,
@@ -89,7 +89,7 @@ def started(
         BadInput: The file, a name, the number of parameters or the sample does not fit.
 
     >>> from quorank.data.normalisation import RawFeatures
-    >>> started(Linear(start={"bm25": 2.0}), 2, RawFeatures(), names=("length", "bm25")).initial(2, seed=1)
+    >>> with_start(Linear(start={"bm25": 2.0}), 2, RawFeatures(), names=("length", "bm25")).initial(2, seed=1)
     array([0., 2.])
     """
     ranker = read_start(ranker, normalize)
@@ -97,16 +97,16 @@ def started(
     if prior is None:
         return ranker
     if isinstance(prior.start, Numbers):
-        prior = replace(prior, start=numbered(prior.start, names, n_features))
+        prior = replace(prior, start=weights_by_number(prior.start, names, n_features))
     if prior.scale == "rule":
         unscaled = ranker.with_prior(replace(prior, scale=None))
-        prior = replace(prior, scale=measured_scale(unscaled, n_features, sample, temperature))
+        prior = replace(prior, scale=measure_scale(unscaled, n_features, sample, temperature))
     ranker = ranker.with_prior(prior)
     ranker.initial(n_features, 0)  # refuses what does not fit
     return ranker
 
 
-def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers:
+def weights_by_number(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers:
     """Return weights by the numbers of features, from 1.
 
     Args:
@@ -117,7 +117,7 @@ def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers
     Raises:
         BadInput: `ranker.no-such-feature`, `ranker.ambiguous-feature` or `ranker.feature-twice`.
 
-    >>> numbered(Numbers({"bm25": 2.0}), ("length", "bm25"), n_features=2)
+    >>> weights_by_number(Numbers({"bm25": 2.0}), ("length", "bm25"), n_features=2)
     {'2': 2.0}
     """
     if all(is_number(key) for key in weights):
@@ -145,7 +145,7 @@ def numbered(weights: Numbers, names: Sequence[str], n_features: int) -> Numbers
     return Numbers(found)
 
 
-def measured_scale(ranker: Ranker, n_features: int, sample: RankingData | None, temperature: float = 1.0) -> float:
+def measure_scale(ranker: Ranker, n_features: int, sample: RankingData | None, temperature: float = 1.0) -> float:
     """Return the scale, three digits, at which the median over lists of (highest − lowest score) is `SPREAD`·τ.
 
     Raises:

@@ -8,7 +8,7 @@ import pytest
 from quorank.federation import Federation, State
 from quorank.federation.rounds import CohortSum
 from quorank.federation.rules import Aggregation, Mixing, SpectralFilter
-from quorank.federation.rules.spectral import PASSES, RIDGE, pulled_in, unsuspected
+from quorank.federation.rules.spectral import PASSES, RIDGE, clip_outliers, remaining_rows
 
 
 def combine(rule: Aggregation, updates) -> np.ndarray:
@@ -42,7 +42,7 @@ def test_it_takes_away_what_lies_far_out_along_the_first_axis(seed) -> None:
     rows[:m] += random.normal(size=5)
     rows = rows[np.argsort(random.random(40))]
     rows = np.array(sorted(rows, key=lambda row: row.tobytes()))
-    expected = brute_force(pulled_in(rows, m), m)
+    expected = brute_force(clip_outliers(rows, m), m)
     np.testing.assert_allclose(combine(SpectralFilter(m), rows), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -51,7 +51,7 @@ def test_far_updates_are_pulled_to_the_radius_of_the_others() -> None:
     rows[4] = [1e9, 0.0, 0.0]
     rows[7] = [-1e200, 1e200, 0.0]
     centre = np.median(rows, axis=0)
-    pulled = pulled_in(rows, 2)
+    pulled = clip_outliers(rows, 2)
     away = np.linalg.norm(pulled - centre, axis=1)
     inner = [i for i in range(10) if i not in (4, 7)]
     np.testing.assert_array_equal(pulled[inner], rows[inner])
@@ -69,7 +69,7 @@ def test_a_shift_that_distances_do_not_show_is_found(decoys) -> None:
     rows[:30] = 0.0
     rows[:30, 0] = 8.0
     rows[:decoys, 0], rows[:decoys, 1] = 0.0, 40.0
-    left = unsuspected(rows, 30)
+    left = remaining_rows(rows, 30)
     assert np.count_nonzero(left < 30) <= 3
     assert np.linalg.norm(combine(Mixing(30), rows)) > 2.0 * abs(combine(SpectralFilter(30), rows)[0])
 
@@ -96,9 +96,9 @@ def test_the_step_is_how_far_the_filtered_sum_moved() -> None:
         updates = np.array(sorted(updates, key=lambda row: row.tobytes()))
         total = beta * total + updates
         ordered = np.array(sorted((1.0 - beta) * total, key=lambda row: row.tobytes())) / (1.0 - beta)
-        left = unsuspected(standardised(ordered, covariance), m)
-        filtered.append(pulled_in(ordered, m)[left].mean(axis=0))
-        kept = updates[unsuspected(standardised(updates, covariance), m)]
+        left = remaining_rows(standardised(ordered, covariance), m)
+        filtered.append(clip_outliers(ordered, m)[left].mean(axis=0))
+        kept = updates[remaining_rows(standardised(updates, covariance), m)]
         now, share = np.cov(kept.T, bias=True), 1.0 / (round_ + 1)
         covariance = now if covariance is None else (1.0 - share) * covariance + share * now
         state, _ = federation.round(state, gathered(updates))

@@ -20,7 +20,7 @@ from quorank.protocol.terms import Terms
 from quorank.rankers import MLP, Linear, Ranker, scores
 from quorank.rankers.ranker import MOST, Prior
 from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
-from quorank.rankers.starting import SPREAD, read_start, started
+from quorank.rankers.starting import SPREAD, read_start, with_start
 
 QUERY = WithinQuery()
 NAMES = ("BM25 of body", "", "LMIR.ABS of title", "length", "Length")
@@ -59,7 +59,7 @@ def test_a_network_begins_as_the_linear_ranker_to_the_last_bit() -> None:
 
 def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
     data, weights = lists(), np.random.default_rng(6).normal(size=5)
-    ranker = started(Linear(start=tuple(weights.tolist()), start_scale="rule"), 5, QUERY, sample=data)
+    ranker = with_start(Linear(start=tuple(weights.tolist()), start_scale="rule"), 5, QUERY, sample=data)
     theta = ranker.initial(5, 1)
     ranges = [np.ptp(data.features[data.rows_of(q)].astype(np.float64) @ theta) for q in range(data.n_queries)]
     assert np.median([r for r in ranges if r > 0.0]) == pytest.approx(SPREAD, rel=0.006)  # three digits
@@ -68,7 +68,7 @@ def test_the_rule_brings_the_middle_list_to_the_stated_spread() -> None:
 
 def test_features_are_found_by_their_names_however_they_are_typed() -> None:
     for key in ("BM25 of body", "bm25-of-body", "bm25_of_body", "BM25  OF body"):
-        found = started(Linear(start={key: 20.0, "lmir-abs-of-title": 1.0, "2": 3.0}), 5, QUERY, NAMES)
+        found = with_start(Linear(start={key: 20.0, "lmir-abs-of-title": 1.0, "2": 3.0}), 5, QUERY, NAMES)
         assert found == Linear(start={1: 20.0, 3: 1.0, 2: 3.0})
 
 
@@ -92,22 +92,22 @@ def test_features_are_found_by_their_names_however_they_are_typed() -> None:
 def test_a_start_that_the_data_does_not_have(ranker: Ranker, start: Any, code: str, where: str) -> None:
     given = Prior(Numbers(start) if isinstance(start, dict) else start)
     with refused(code, where):
-        started(ranker.with_prior(given), 5, QUERY, NAMES)
+        with_start(ranker.with_prior(given), 5, QUERY, NAMES)
 
 
 def test_a_file_of_the_same_or_of_a_linear_ranker(tmp_path: Path) -> None:
     weights, network = [0.1, 0.2, -0.3, 0.0, 1 / 3], np.random.default_rng(7).normal(size=MLP(3).size(5))
     linear, mlp = saved(tmp_path / "l.json", Linear(), weights), saved(tmp_path / "m.json", MLP(3), network)
-    assert started(Linear(start=linear), 5, QUERY).initial(5, 1).tolist() == weights
-    assert started(MLP(3, start=mlp), 5, QUERY).initial(5, 1).tobytes() == network.tobytes()
-    assert started(MLP(7, start=linear), 5, QUERY) == MLP(7, start=tuple(weights))
+    assert with_start(Linear(start=linear), 5, QUERY).initial(5, 1).tolist() == weights
+    assert with_start(MLP(3, start=mlp), 5, QUERY).initial(5, 1).tobytes() == network.tobytes()
+    assert with_start(MLP(7, start=linear), 5, QUERY) == MLP(7, start=tuple(weights))
     for ranker in (Linear(start=mlp), MLP(4, start=mlp)):
         with refused("ranker-file.other-kind", "start"):
             read_start(ranker, QUERY)
     with refused("ranker-file.other-normalisation", "start"):
         read_start(Linear(start=linear), RawFeatures())
     with refused("ranker.wrong-size", "start"):
-        started(Linear(start=linear), 6, QUERY)
+        with_start(Linear(start=linear), 6, QUERY)
     (tmp_path / "l.json").write_text("{}")
     with refused("ranker-file.other-format", "start"):
         read_start(Linear(start=linear), QUERY)

@@ -80,7 +80,7 @@ class SpectralFilter(RobustRule):
         rows = content_rows(self.kind, updates, weights)
         before = memory.get("covariance")
         count = float(memory["count"][0]) + 1.0 if before is not None else 1.0
-        left = rows[unsuspected(measured(rows, memory.get("yardstick")), self.byzantine)]
+        left = rows[remaining_rows(scale_rows(rows, memory.get("yardstick")), self.byzantine)]
         centred = left - left.mean(axis=0)
         now = centred.T @ centred / len(left)
         share = max(1.0 / count, RENEWED)
@@ -90,8 +90,8 @@ class SpectralFilter(RobustRule):
     def _filtered(self, rows: Doubles, unit: Doubles | None) -> Doubles:
         if self.byzantine == 0:
             return np.asarray(rows.mean(axis=0), dtype=np.float64)
-        left = unsuspected(measured(rows, unit), self.byzantine)
-        return np.asarray(pulled_in(rows, self.byzantine)[left].mean(axis=0), dtype=np.float64)
+        left = remaining_rows(scale_rows(rows, unit), self.byzantine)
+        return np.asarray(clip_outliers(rows, self.byzantine)[left].mean(axis=0), dtype=np.float64)
 
 
 def yardstick(covariance: Doubles) -> Doubles:
@@ -100,12 +100,12 @@ def yardstick(covariance: Doubles) -> Doubles:
     return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance + RIDGE * total * one)) if total > 0.0 else one)
 
 
-def measured(rows: Doubles, unit: Doubles | None) -> Doubles:
+def scale_rows(rows: Doubles, unit: Doubles | None) -> Doubles:
     """Return the rows in units of a yardstick, unchanged without one."""
     return rows if unit is None else np.ascontiguousarray(rows @ unit.T)
 
 
-def pulled_in(rows: Doubles, byzantine: int) -> Doubles:
+def clip_outliers(rows: Doubles, byzantine: int) -> Doubles:
     """Clip the m farthest updates to the distance of the nearest n − m from their coordinate-wise median.
 
     As adaptive robust clipping does around zero (Allouah et al. 2024, "Adaptive gradient clipping for robust federated
@@ -121,9 +121,9 @@ def pulled_in(rows: Doubles, byzantine: int) -> Doubles:
     return pulled
 
 
-def unsuspected(rows: Doubles, byzantine: int) -> Integers:
+def remaining_rows(rows: Doubles, byzantine: int) -> Integers:
     """Return the n − m rows that remain after `PASSES` passes, each of which removes about m / PASSES of them."""
-    products = -0.5 * distances(pulled_in(rows, byzantine)) ** 2  # ⟨x_i, x_j⟩ up to terms that centring removes
+    products = -0.5 * distances(clip_outliers(rows, byzantine)) ** 2  # ⟨x_i, x_j⟩ up to terms that centring removes
     left = np.arange(len(rows))
     for number in range(PASSES):
         take = (number + 1) * byzantine // PASSES - (len(rows) - len(left))
