@@ -48,21 +48,6 @@ def test_rankers_are_judged_by_logged_clicks(quorank: Quorank, tmp_path: Path) -
     assert refused.code == 2 and refused.err.count("\n") == 1
 
 
-def test_both_conventions_differ_by_the_queries_without_relevant_documents(
-    quorank: Quorank, finished_run: tuple[Path, Outcome]
-) -> None:
-    skip, zero = (
-        json.loads(
-            quorank("evaluate", finished_run[0], "--data", "synthetic:mq2007", "--no-relevant", rule, "--json").out
-        )
-        for rule in ("skip", "zero")
-    )
-    assert zero["queries"] == zero["all_queries"] == skip["all_queries"] > skip["queries"]
-    for name in ("ndcg@10", "maxrr", "err@10"):
-        total = skip[name]["mean"] * skip["queries"]
-        assert zero[name]["mean"] == pytest.approx(total / zero["queries"])
-
-
 def test_other_splits_and_cuts(quorank: Quorank, finished_run: tuple[Path, Outcome]) -> None:
     collection = load(DataSource("synthetic:mq2007"))
     theta = np.array(json.loads((finished_run[0] / "ranker.json").read_text())["parameters"])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-from command_line import SMALL, command, environment
+from command_line import SMALL, Outcome, command, environment, python
 
 from quorank.kernels.compiled import unsafe_reason
+from quorank.rankers import Linear
+from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
 
 LONG = SMALL.replace("rounds = 12", "rounds = 100000")
 
@@ -36,15 +38,7 @@ os.execv(sys.executable, [sys.executable, "-m", "quorank.cli.main", *sys.argv[1:
 def test_ctrl_c_before_anything_is_imported_is_one_line(tmp_path: Path) -> None:
     """It waits while Python starts, as below `tasks.py`, and is answered before the first large import."""
     begun = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED, "data", "list"],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "quorank: stopped\n")
+    assert python(tmp_path, "-c", BLOCKED, "data", "list") == Outcome(130, "", "quorank: stopped\n")
     assert time.monotonic() - begun < 30
 
 
@@ -62,15 +56,8 @@ def test_ctrl_c_during_an_import_is_one_line(tmp_path: Path, module: str) -> Non
     )
     signal.signal(signal.SIGINT, signal.default_int_handler)
     Path("long.toml").write_text(LONG)
-    done = subprocess.run(
-        [sys.executable, "-c", script, "run", "long.toml", "--out", "made"],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (130, "quorank: stopped\n")
+    done = python(tmp_path, "-c", script, "run", "long.toml", "--out", "made")
+    assert (done.code, done.err) == (130, "quorank: stopped\n")
 
 
 def test_ctrl_c_after_python_has_started(tmp_path: Path) -> None:
@@ -94,16 +81,9 @@ def test_a_refusal_is_one_line_on_any_terminal(tmp_path: Path) -> None:
 NOWHERE = {"QUORANK_CACHE": "/proc/nowhere", "HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}
 
 
-def kept_in(tmp_path: Path, script: str, **places: str) -> subprocess.CompletedProcess[str]:
+def kept_in(tmp_path: Path, script: str, **places: str) -> Outcome:
     plain = {name: value for name, value in environment(tmp_path).items() if name not in ("HOME", *NOWHERE)}
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        env={**plain, **places},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return python(tmp_path, "-c", script, variables=plain | places)
 
 
 COMPILE = """
@@ -120,10 +100,10 @@ def test_without_a_home_that_can_be_written_kernels_are_kept_below_the_temporary
     temporary = tmp_path / "tmp"
     temporary.mkdir(mode=0o700)
     done = kept_in(tmp_path, COMPILE, **NOWHERE, TMPDIR=str(temporary))
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     own = temporary / f"quorank-{os.getuid()}"
-    assert done.stdout.startswith(str(own)) and own.stat().st_mode & 0o777 == 0o700
-    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("quorank: /proc/nowhere")
+    assert done.out.startswith(str(own)) and own.stat().st_mode & 0o777 == 0o700
+    assert len(done.err.splitlines()) == 1 and done.err.startswith("quorank: /proc/nowhere")
 
 
 def test_where_nothing_can_be_written_every_start_compiles(tmp_path: Path) -> None:
@@ -133,8 +113,8 @@ def test_where_nothing_can_be_written_every_start_compiles(tmp_path: Path) -> No
     done = kept_in(
         tmp_path, COMPILE, **NOWHERE | {"QUORANK_CACHE": str(tmp_path / "file")}, TMPDIR=str(tmp_path / "tmp")
     )
-    assert done.returncode == 0 and done.stdout == "None\n", done.stderr
-    assert len(done.stderr.splitlines()) == 1 and "every start compiles" in done.stderr
+    assert done.code == 0 and done.out == "None\n", done.err
+    assert len(done.err.splitlines()) == 1 and "every start compiles" in done.err
 
 
 def test_compiled_code_of_others_is_not_loaded(tmp_path: Path) -> None:
@@ -155,3 +135,24 @@ def test_compiled_code_of_others_is_not_loaded(tmp_path: Path) -> None:
         (tmp_path / "group").chmod(0o770)
         os.chown(tmp_path / "group", 0, 12345)
         assert "group" in unsafe_reason(tmp_path / "group")
+
+
+SCORING = """
+import quorank
+quorank.Ranker.load("ranker.json").score([[1.0, 2.0, 3.0]] * 2, [2])
+"""
+ROOMS = "quorank.learning quorank.federation quorank.privacy quorank.experiments quorank.metrics quorank.users"
+
+
+@pytest.mark.parametrize(
+    ("program", "heavy"),
+    [
+        ("import quorank.cli.data", "numba pyarrow numpy"),
+        ("import quorank.cli.compare", "numba pyarrow scipy jinja2"),
+        (SCORING, f"numba pyarrow scipy matplotlib pandas {ROOMS}"),
+    ],
+)
+def test_what_needs_no_simulator_and_no_compiler_loads_none(tmp_path: Path, program: str, heavy: str) -> None:
+    (tmp_path / "ranker.json").write_bytes(ranker_bytes(SavedRanker(Linear(), 3, np.ones(3))))
+    loaded = f"import sys\nprint([name for name in {heavy.split()} if name in sys.modules])"
+    assert python(tmp_path, "-c", f"{program}\n{loaded}", cwd=tmp_path) == Outcome(0, "[]\n", "")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
+from browser_files import make_places
 from command_line import Quorank
 
 from quorank.tuning.studies.study import read_study
@@ -100,21 +100,11 @@ def test_bad_input_is_one_sentence(quorank: Quorank, arguments: tuple[str, ...],
 
 @pytest.fixture
 def places() -> Path:
-    file = Path("places.sqlite")
-    connection = sqlite3.connect(file)
-    connection.executescript("""
-        CREATE TABLE moz_places (id INTEGER PRIMARY KEY, url TEXT, title TEXT, hidden INTEGER DEFAULT 0);
-        CREATE TABLE moz_historyvisits (id INTEGER PRIMARY KEY, place_id INTEGER, visit_date INTEGER, visit_type INTEGER);
-        CREATE TABLE moz_bookmarks (id INTEGER PRIMARY KEY, type INTEGER, fk INTEGER);
-        CREATE TABLE moz_inputhistory (place_id INTEGER, input TEXT, use_count INTEGER);
-        INSERT INTO moz_places (id, url, title) VALUES
-          (1, 'https://secret-one.example/', 'private'), (2, 'https://secret-two.example/', 'private');
-        INSERT INTO moz_historyvisits (place_id, visit_date, visit_type) VALUES
-          (1, 1700000000000000, 1), (2, 1700086400000000, 1), (1, 1700172800000000, 2);
-    """)
-    connection.commit()
-    connection.close()
-    return file
+    pages = [(number, f"https://secret-{number}.example/", "private") for number in (1, 2)]
+    visits = [
+        (page, (1_700_000_000 + 86_400 * day) * 10**6, kind) for day, page, kind in ((0, 1, 1), (1, 2, 1), (2, 1, 2))
+    ]
+    return make_places(Path("places.sqlite"), pages, visits)
 
 
 def test_import_prints_counts_and_no_address(quorank: Quorank, places: Path) -> None:
@@ -127,8 +117,3 @@ def test_import_prints_counts_and_no_address(quorank: Quorank, places: Path) -> 
     assert (found["browser"], found["pages"], found["visits"], found["searches"]) == ("firefox", 2, 3, 1)
     assert found["span_days"] == pytest.approx(2.0) and found["types"] == {"link": 2, "typed": 1}
     assert max(map(len, quorank("tune", "import", places).out.splitlines())) <= 80
-
-
-def test_import_refuses_what_it_cannot_read(quorank: Quorank) -> None:
-    assert "no such file" in quorank("tune", "import", "missing").refused()
-    assert "not an SQLite database" in quorank("tune", "import", "study.toml").refused()

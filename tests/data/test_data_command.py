@@ -89,11 +89,3 @@ def test_json_is_alone_on_stdout():
 def test_bad_input_reaches_the_main_command(arguments, sentence):
     with pytest.raises(BadInput, match=sentence):
         run(*arguments)
-
-
-def test_importing_the_command_is_quick():
-    import subprocess
-    import sys
-
-    heavy = "import sys, quorank.cli.data; print([m for m in ('numba', 'pyarrow', 'numpy') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout == "[]\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import command
+from command_line import Outcome, command, python
 from refusals import refused
 from scanned_items import ScannedItems
 
@@ -38,14 +38,27 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(target), str(ROOT)])}
 
 
+def called(installed: dict[str, str], folder: Path, *words: object) -> Outcome:
+    return python(folder, *command(*words)[1:], cwd=folder, variables=installed)
+
+
 @pytest.mark.slow
 def test_an_experiment_of_foreign_parts_runs_and_is_told_of(installed, tmp_path) -> None:
     """TOML, --set, run.toml, the ledger and the report know every part of the package."""
     run = tmp_path / "run"
-    words = command("run", PLUGIN / "experiment.toml", "--set", "federation.server.beta=0.7", "--out", run, "--json")
-    done = subprocess.run(words, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    done = called(
+        installed,
+        tmp_path,
+        "run",
+        PLUGIN / "experiment.toml",
+        "--set",
+        "federation.server.beta=0.7",
+        "--out",
+        run,
+        "--json",
+    )
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
     assert summary["privacy"]["kind"] == "one-bit"
     tables = tomllib.loads((run / "run.toml").read_text())
     kinds = {tables[name]["kind"] for name in ("learner", "users", "ranker", "privacy")}
@@ -55,8 +68,7 @@ def test_an_experiment_of_foreign_parts_runs_and_is_told_of(installed, tmp_path)
     assert len(json.loads((run / "ranker.json").read_text())["parameters"]) == 2 * 46
     page = (run / "report.html").read_text()
     assert all(kind in page for kind in kinds)
-    again = command("run", run / "run.toml", "--out", tmp_path / "again", "--threads", 1, "--json")
-    subprocess.run(again, env=installed, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    assert called(installed, tmp_path, "run", run / "run.toml", "--out", tmp_path / "again", "--threads", 1).code == 0
     assert (tmp_path / "again" / "ranker.json").read_bytes() == (run / "ranker.json").read_bytes()
 
 
@@ -64,12 +76,9 @@ def test_an_experiment_of_foreign_parts_runs_and_is_told_of(installed, tmp_path)
 @pytest.mark.parametrize(("key", "kind"), [("learner", "click-contrast"), ("privacy", "one-bit")])
 def test_devices_cannot_be_asked_for_foreign_parts(installed, tmp_path, key: str, kind: str) -> None:
     (tmp_path / "foreign.toml").write_text(f'[{key}]\nkind = "{kind}"\n')
-    words = command(
-        "coordinator", "start", tmp_path / "home", "--experiment", tmp_path / "foreign.toml", "--features", 5
-    )
-    done = subprocess.run(words, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and not (tmp_path / "home").exists()
-    assert done.stderr.startswith(f"quorank: {key}: {kind} is another package's"), done.stderr
+    words = ("coordinator", "start", "home", "--experiment", "foreign.toml", "--features", 5)
+    sentence = called(installed, tmp_path, *words).refused()
+    assert sentence.startswith(f"{key}: {kind} is another package's") and not (tmp_path / "home").exists()
 
 
 @pytest.fixture

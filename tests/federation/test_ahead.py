@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from devices import simulation_of
 from part_examples import EXAMPLES
 
 from quorank.engines import process
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Momentum, Sampled
-from quorank.learning import PDGD, Simulation
+from quorank.learning import PDGD
 from quorank.privacy import ClippedGaussian
 from quorank.rankers import MLP, Linear
-from quorank.users import Cascade
 
 SERVERS = [Add(), Add(step=7.0, average=2.0), Add(step=7.0, average=-0.5, among=(0.0,)), Momentum(step=3.0, beta=0.8)]
 
@@ -31,10 +31,6 @@ def calls(monkeypatch) -> list[int]:
 
     monkeypatch.setattr(process, "_play_rounds", count)
     return found
-
-
-def simulation_of(collection, ranker=None) -> Simulation:
-    return Simulation(collection.train, ranker or Linear(), Cascade(preset="informational"), collection.grades, 4)
 
 
 def played(simulator, rounds) -> list[tuple]:

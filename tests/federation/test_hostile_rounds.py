@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from devices import state_after
+from devices import simulation_of, state_after
 from lists import simulate
 from sampling import sampled
-from test_simulator import assert_contract, parts_of, simulation_of
+from test_simulator import assert_contract, parts_of
 
 from quorank.engines.process import Simulator
 from quorank.federation import Federation, LocalOffset, Median, Momentum, OutputLayer, Sampled

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import simulation_of
 from lists import simulate
 from part_examples import EXAMPLES
 from sampling import sampled
@@ -15,17 +16,12 @@ from sampling import sampled
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
 from quorank.federation import Add, Federation, Full, Sampled, State
-from quorank.learning import PDGD, Evolution, Simulation
+from quorank.federation.attacks import SignFlip
+from quorank.learning import PDGD, Evolution
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import MLP, Linear
-from quorank.users import Cascade
 
 FEW, MANY = 30, 120  # the default cohort is 100
-
-
-def simulation_of(collection, ranker=None) -> Simulation:
-    users = Cascade(preset="informational")
-    return Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=4)
 
 
 def play(simulator, state, rounds) -> list[State]:
@@ -106,20 +102,14 @@ def test_bits_with_privacy_and_with_a_hidden_layer(tiny_graded, privacy, learner
 def test_an_over_long_release_is_refused_by_name_before_it_reaches_the_sum(
     tiny_collection, privacy, monkeypatch
 ) -> None:
-    """A client that sends its update as it is: longer than the mechanism allows."""
-    federation = Federation(20, 2, privacy=privacy)
+    """An attacker that sends more than the mechanism lets a client send."""
+    federation = Federation(20, 2, privacy=privacy, attack=SignFlip(clients=2))
     simulator = Simulator(federation, simulation_of(tiny_collection), rounds=2)
-    honest = type(simulator.mechanism).release
-
-    def cheat(self, updates, theta, round_, clients, memory):
-        raw = updates.copy()
-        within = honest(self, updates, theta, round_, clients, memory)
-        updates[clients == 13] = self.unit_of(memory) * (5.0 + raw[clients == 13])
-        return within
-
     state = simulator.initial()
-    monkeypatch.setattr(type(simulator.mechanism), "release", cheat)
-    with pytest.raises(BadInput, match=r"the update of client 13 has norm .* longer than the clip"):
+    longer = np.zeros((2, simulator.simulation.parameters))
+    longer[1] = 5.0 * simulator.mechanism.unit_of(state.private)
+    monkeypatch.setattr(SignFlip, "lie", lambda *_: longer)
+    with pytest.raises(BadInput, match=r"the update of client 1 has norm .* longer than the clip"):
         simulator.gather(state)
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from devices import simulation_of
 from hypothesis import given
 from hypothesis import strategies as st
 from part_examples import EXAMPLES
-from unlearning_cases import CLIENTS, B, kept_of, learned, simulation_of
+from unlearning_cases import CLIENTS, B, kept_of, learned
 
 from quorank.engines.process import Simulator
 from quorank.federation import Add, Federation, Mean, Median, Momentum

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import subprocess
-import sys
 from contextlib import closing
 
 import numpy as np
 import pytest
+from command_line import python
 from devices import device_of, killed, random_theta, search, shoot, simulator_of, task_of, user_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -113,11 +112,8 @@ def test_one_process_plays_a_device(tmp_path) -> None:
         with pytest.raises(BadInput, match="another process runs this device"):
             PrivateStore(tmp_path)
         code = "import sys; from quorank.member.private_store import PrivateStore; PrivateStore(sys.argv[1])"
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 1
-        assert "another process runs this device; stop it first" in done.stderr
+        done = python(tmp_path, "-c", code, tmp_path)
+        assert done.code == 1 and "another process runs this device; stop it first" in done.err
         with PrivateStore(tmp_path, owner=False) as reader:
             reader.set_consent(True, 1.0)
         assert store.consent

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery, nor
 from quorank.data.ranking import RankingData
 from quorank.rankers import MLP, Linear, Trees, array_scoring, scores
 from quorank.rankers.array_scoring import scored_arrays
-from quorank.rankers.ranker_file import SavedRanker, ranker_bytes
+from quorank.rankers.ranker_file import SavedRanker
 from quorank.rankers.trees import TreeArrays, tree_parameters
 
 RANDOM = np.random.default_rng(7)
@@ -127,17 +125,3 @@ def test_tables_are_read_by_the_names_of_their_columns(library: str) -> None:
         for features in arrays:
             with refused(code):
                 saved.score(features)
-
-
-@pytest.mark.slow
-def test_loading_and_scoring_starts_at_once(tmp_path: Path) -> None:
-    """NumPy is all that is loaded: no simulator, no compiler, no Arrow."""
-    (tmp_path / "ranker.json").write_bytes(ranker_bytes(SavedRanker(Linear(), 3, np.ones(3))))
-    code = (
-        "import sys, quorank; quorank.Ranker.load('ranker.json').score([[1.0, 2.0, 3.0]] * 2, [2]); "
-        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('quorank.')}; "
-        "print(sorted({'numba', 'pyarrow', 'scipy', 'matplotlib', 'pandas'} & {*sys.modules}), sorted(rooms & "
-        "{'learning', 'federation', 'privacy', 'experiments', 'metrics', 'users'}))"
-    )
-    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert told.stdout == "[] []\n"

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from unlearning_cases import CLIENTS, B, kept_of, learned, played, simulation_of
+from devices import simulation_of
+from unlearning_cases import CLIENTS, B, kept_of, learned, played
 
 from benchmarks.unlearning_strategies import ascend, projected, reaggregate, reference_ranker
 from quorank.engines.process import Simulator

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from archives import zipped
 
 from quorank.errors import BadInput
 
@@ -106,15 +107,6 @@ def _changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-def archive(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    """A zip of these members."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as packed:
-        for name, content in members.items():
-            packed.writestr(name, content)
-    return buffer.getvalue()
-
-
 def members_of(content: bytes) -> dict[str, bytes]:
     """The members of a zip."""
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
@@ -138,14 +130,14 @@ def damaged_archives(content: bytes) -> Iterator[bytes]:
     """An archive of arrays with members that are missing, added, renamed, of other kinds, compressed, or pickled."""
     members = members_of(content)
     for compression in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        yield archive(members, compression)
-    yield archive({**members, "more.npy": npy([1.0])})
-    yield archive({**members, "../out.npy": npy([1.0])})
-    yield archive({name.removesuffix(".npy"): inner for name, inner in members.items()})
+        yield zipped(*members.items(), method=compression)
+    yield zipped(*members.items(), ("more.npy", npy([1.0])))
+    yield zipped(*members.items(), ("../out.npy", npy([1.0])))
+    yield zipped(*((name.removesuffix(".npy"), inner) for name, inner in members.items()))
     for name in members:
         others = {other: inner for other, inner in members.items() if other != name}
-        yield archive(others)
-        yield archive({**others, f"x{name}": members[name]})
+        yield zipped(*others.items())
+        yield zipped(*others.items(), (f"x{name}", members[name]))
         for wrong in (
             b"", b"\x93NUMPY", npy([None, {}]), npy(np.zeros(3, "c16")), npy(np.zeros((2, 2), "f4")), npy("text"),
             npy(np.zeros(0)), npy(np.full((7, 3), np.nan)), npy(np.array(-5)), npy(np.array([2**62])),
@@ -155,4 +147,4 @@ def damaged_archives(content: bytes) -> Iterator[bytes]:
             npy_of("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", b"cos\nsystem\n"),
             npy_of("(" * 9000), npy_of("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (), }", b"\0" * 8),
         ):  # fmt: skip
-            yield archive({**others, name: wrong})
+            yield zipped(*others.items(), (name, wrong))

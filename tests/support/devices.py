@@ -44,11 +44,15 @@ FEDERATIONS = {
 """Federations of twelve clients with every kind of round."""
 
 
+def simulation_of(collection: Any, ranker: Any = None) -> Simulation:
+    users = Cascade(preset="informational")
+    return Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=SEED)
+
+
 def simulator_of(
     collection: Any, federation: Federation | None = None, ranker: Any = None, rounds: int = ROUNDS, threads: int = 1
 ) -> Simulator:
-    users = Cascade(preset="informational")
-    simulation = Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=SEED)
+    simulation = simulation_of(collection, ranker)
     return Simulator(federation or Federation(CLIENTS, 3), simulation, rounds=rounds, threads=threads)
 
 

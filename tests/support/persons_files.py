@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import zipfile
 import zlib
 from collections.abc import Sequence
 from email.message import EmailMessage
 from pathlib import Path
 from xml.sax.saxutils import escape
+
+from archives import zipped
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
@@ -112,17 +113,17 @@ def word_xml(paragraphs: Sequence[str]) -> str:
 
 def docx_of(main: str | bytes, title: str = "", notes: str = "") -> bytes:
     """A Word document with this main part."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("[Content_Types].xml", "<Types/>")
-        packed.writestr("word/document.xml", main)
-        if notes:
-            packed.writestr("word/footnotes.xml", notes)
-        if title:
-            core = 'xmlns:cp="c" xmlns:dc="http://purl.org/dc/elements/1.1/"'
-            inner = f"<dc:title>{escape(title)}</dc:title><dc:creator>ann</dc:creator>"
-            packed.writestr("docProps/core.xml", f"<cp:coreProperties {core}>{inner}</cp:coreProperties>")
-    return out.getvalue()
+    members = [
+        ("[Content_Types].xml", b"<Types/>"),
+        ("word/document.xml", main if isinstance(main, bytes) else main.encode()),
+    ]
+    if notes:
+        members.append(("word/footnotes.xml", notes.encode()))
+    if title:
+        core = 'xmlns:cp="c" xmlns:dc="http://purl.org/dc/elements/1.1/"'
+        inner = f"<dc:title>{escape(title)}</dc:title><dc:creator>ann</dc:creator>"
+        members.append(("docProps/core.xml", f"<cp:coreProperties {core}>{inner}</cp:coreProperties>".encode()))
+    return zipped(*members)
 
 
 def message(number: int, body: str = "", *, id_: str | None = None, **headers: str) -> bytes:

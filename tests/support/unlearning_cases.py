@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from lists import simulate
 
 from quorank.engines.process import Simulator
 from quorank.federation import Federation
 from quorank.federation.unlearning.methods import KeptRound, norms_of
-from quorank.learning import PDGD, Simulation
-from quorank.learning.client_loop import STATISTICS, Work
-from quorank.rankers import Linear
-from quorank.users import Cascade
+from quorank.learning import PDGD
 
 CLIENTS, B = 8, 5
 
 
-def simulation_of(collection, ranker=None, seed=3) -> Simulation:
-    users = Cascade(preset="informational")
-    return Simulation(collection.train, ranker or Linear(), users, collection.grades, seed=seed)
-
-
 def learned(simulation, theta, round_, clients, steps) -> np.ndarray:
     """What each client learns in a round, straight from the learner."""
-    rows = np.empty((len(clients), simulation.parameters + STATISTICS))
-    numbers = np.asarray(clients, dtype=np.int64)
-    each = np.full(len(numbers), steps)
-    PDGD().updates(Work(simulation.world(), simulation.seed, theta, round_, numbers, each), rows)
-    return rows[:, : simulation.parameters]
+    return simulate(simulation, PDGD(), theta, clients, steps, round_)[:, : simulation.parameters]
 
 
 def kept_of(rounds=6, every=4, clients=CLIENTS, seed=0) -> list[KeptRound]:

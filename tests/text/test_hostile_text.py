@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damaged_files import archive, mutations, refusals
+from archives import zipped
+from damaged_files import mutations, refusals
 from refusals import refused
 
 from quorank.text import read_collection
@@ -39,12 +40,11 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-BEIR = {
-    "set/corpus.jsonl": LINES,
-    "set/queries.jsonl": b'{"_id": "q", "text": "what"}\n',
-    "set/qrels/test.tsv": b"query-id\tcorpus-id\tscore\nq\t1\t1\n",
-}
-BEIR_ZIP = archive(BEIR, zipfile.ZIP_DEFLATED)
+BEIR_ZIP = zipped(
+    ("set/corpus.jsonl", LINES),
+    ("set/queries.jsonl", b'{"_id": "q", "text": "what"}\n'),
+    ("set/qrels/test.tsv", b"query-id\tcorpus-id\tscore\nq\t1\t1\n"),
+)
 
 
 # ------------------------------------------------------------ each reader, over damaged copies
