@@ -23,7 +23,7 @@ from quorank.data.ranking import RankingData, join_parts
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Int32s, Integers
 from quorank.metrics.evaluator import Evaluator, ideal_dcg
-from quorank.metrics.lists import discounts
+from quorank.metrics.lists import discounts, gain
 from quorank.rankers import Linear, Ranker
 from quorank.silos.holdings import Grades, Holding
 from quorank.text import FEATURE_NAMES, Features, FieldStatistics, QueryRows, to_ranking_data
@@ -121,8 +121,8 @@ class PartySearch:
 
 def _ideal(judged: Sequence[Integers], k: int | None = None) -> Doubles:
     """Compute (lists,) DCG@k of the best order of all judged documents, found or not."""
-    gains = [2.0 ** np.maximum(grades[:k], 0) - 1.0 for grades in judged]
-    return np.array([float(gain @ discounts(len(gain))) for gain in gains])
+    gains = [gain(np.maximum(grades[:k], 0)) for grades in judged]
+    return np.array([float(each @ discounts(len(each))) for each in gains])
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,9 @@ import numpy as np
 
 from quorank.errors import require, require_range
 from quorank.kernels.arrays import Doubles, Integers, Uint64s
+from quorank.metrics.lists import gain
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
+from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed, to_units
 
 LARGEST = 1e4  # bound on the size of a parameter, with which no list's part overflows
 SCALE, ALONG = 4.0, 0.05  # s₀ and μ
@@ -185,12 +186,12 @@ def _derivatives(training: FromPrior, own: SearchedLists, thetas: Doubles) -> In
     out = np.zeros((len(thetas), sums_length(thetas.shape[1])), dtype=np.int64)
     for q in range(data.n_queries):
         rows = data.rows_of(q)
-        gains = np.exp2(data.labels[rows].astype(np.float64)) - 1.0
+        gains = gain(data.labels[rows])
         if gains.sum() > 0.0:
             parts = list_parts(np.asarray(data.features[rows], dtype=np.float64), gains, thetas)
             trains = folds != q % training.folds
             out[trains, 0] += 1
-            out[trains, 1:] += _rounded(parts)[trains]
+            out[trains, 1:] += to_units(parts)[trains]
     return out.reshape(-1)
 
 
@@ -206,10 +207,6 @@ def list_parts(features: Doubles, gains: Doubles, thetas: Doubles) -> Doubles:
     return np.column_stack([loss, (p - y) @ features, hessian[:, *np.triu_indices(features.shape[1])]])
 
 
-def _rounded(values: Doubles) -> Integers:
-    return np.floor(values * ONE + 0.5).astype(np.int64)
-
-
 def _held_out_gains(training: FromPrior, own: SearchedLists, w0: Doubles, thetas: Doubles) -> Integers:
     """Compute the number of held-out lists, Σ g and Σ g·gᵀ in units of 2^−32."""
     gains, fold_of = np.zeros((own.n_lists, 1 + len(training.lambdas))), np.arange(own.n_lists) % training.folds
@@ -218,8 +215,8 @@ def _held_out_gains(training: FromPrior, own: SearchedLists, w0: Doubles, thetas
         held = fold_of == fold
         if held.any():
             gains[held] = own.ndcg([w0, *of_fold])[:, held].T
-    rounded = _rounded((gains - gains[:, :1])[own.ideal_top > 0.0])
-    products = _rounded((rounded / ONE)[:, :, None] * (rounded / ONE)[:, None, :])
+    rounded = to_units((gains - gains[:, :1])[own.ideal_top > 0.0])
+    products = to_units((rounded / ONE)[:, :, None] * (rounded / ONE)[:, None, :])
     upper = products[:, *np.triu_indices(gains.shape[1])].sum(axis=0)
     return np.concatenate(([len(rounded)], rounded.sum(axis=0), upper))
 

@@ -15,11 +15,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from quorank.errors import require
-from quorank.kernels.arrays import Doubles, Uint64s
+from quorank.kernels.arrays import Doubles, Integers, Uint64s
 from quorank.rankers import Linear, Ranker
 from quorank.silos.training.lists import SearchedLists
 
 ONE = 2.0**32  # real numbers are summed in units of 2^−32
+
+
+def to_units(values: Doubles) -> Integers:
+    """Round real numbers to units of 2^−32."""
+    return np.floor(values * ONE + 0.5).astype(np.int64)
 
 
 class SumRequest(NamedTuple):

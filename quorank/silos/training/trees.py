@@ -28,9 +28,10 @@ from quorank.learning.lambdamart import FEWEST, LambdaMART
 from quorank.learning.trees.bins import CELLS, Bins, agreed_bins, cell_counts, cells_of
 from quorank.learning.trees.client_rows import ClientRows
 from quorank.learning.trees.growth import LevelTask, NodeSplit, TreeGrower, columns_of
+from quorank.metrics.lists import gain
 from quorank.rankers.trees import Trees, add_tree_scores, tree_parameters
 from quorank.silos.training.lists import SearchedLists
-from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed
+from quorank.silos.training.sums import ONE, SumAnswers, SumCourse, SumRequest, SumTraining, check_agreed, to_units
 
 QUARTERS = 4  # candidate numbers of trees: a quarter of all, a half, three quarters, all
 DEEPEST = 8
@@ -103,8 +104,8 @@ class TreeTraining(SumTraining):
         told = total.view(np.int64)
         lists, gains, squares = int(told[0]), told[1 : 1 + QUARTERS] / ONE, told[1 + QUARTERS :] / ONE
         best, chosen = 0.0, 0
-        for number, gain, square in zip(self.judged_numbers(trees), gains, squares, strict=True):
-            mean = gain / max(lists, 1)
+        for number, total_gain, square in zip(self.judged_numbers(trees), gains, squares, strict=True):
+            mean = total_gain / max(lists, 1)
             variance = max(square - lists * mean * mean, 0.0) / max(lists - 1, 1)
             if lists >= 2 and mean > math.sqrt(variance / lists) and mean > best:
                 best, chosen = mean, number
@@ -225,7 +226,7 @@ class TreeAnswers:
     def _lists(self) -> tuple[Any, Doubles, Integers]:
         """Features, gains and offsets of the training lists."""
         kept = self.own.data.select_lists(np.flatnonzero(~self._held))
-        return np.ascontiguousarray(kept.features), np.exp2(kept.labels.astype(np.float64)) - 1.0, kept.offsets
+        return np.ascontiguousarray(kept.features), gain(kept.labels), kept.offsets
 
     def __call__(self, request: SumRequest) -> Uint64s:
         try:
@@ -273,7 +274,7 @@ class TreeAnswers:
             ranker = Trees(self._ranker.leaves, len(newest) // self._ranker.numbers)
             add_tree_scores(*ranker.arrays(newest), self._lists[0], self._rows.scores)
             self._scored, self._levels = theta, None
-        if self._levels is None or self._levels != levels[:-1]:
+        if self._levels != levels[:-1]:
             self._rows.begin()
             for splits in levels[:-1]:
                 self._rows.histograms(LevelTask(splits, ()))
@@ -311,7 +312,7 @@ class TreeAnswers:
             return np.asarray(self.own.ndcg([first], Trees(self._ranker.leaves, max(number, 1)))[0][counted])
 
         gains = [ranked(number) - ranked(0) for number in self.training.judged_numbers(trees)]
-        sums = [np.floor(gain**power * ONE + 0.5).astype(np.int64).sum() for power in (1, 2) for gain in gains]
+        sums = [to_units(each**power).sum() for power in (1, 2) for each in gains]
         return np.array([counted.sum(), *sums], dtype=np.int64)
 
 
