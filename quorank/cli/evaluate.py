@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from quorank.cli.display import print_result, print_text, say, table_of
 from quorank.cli.options import Fold, Json, Tag
 from quorank.errors import BadInput, require
-
-if TYPE_CHECKING:
-    from quorank.data import Collection
-    from quorank.kernels.arrays import Doubles
 
 
 def evaluate(
@@ -50,8 +46,11 @@ def evaluate(
     from quorank.data import DataSource, load
     from quorank.files.atomic import write_whole
     from quorank.metrics import trec_files
+    from quorank.metrics.counterfactual import LoggedClickEvaluator
     from quorank.metrics.evaluator import Evaluator
+    from quorank.rankers import scores
     from quorank.rankers.ranker_file import read_ranker
+    from quorank.users.harvesting import HARVEST, read_propensities
 
     saved = read_ranker(ranker)
     sentence = (
@@ -92,28 +91,18 @@ def evaluate(
     }
     if collection.log is not None and split != "validation":
         records = collection.log.train if split == "train" else collection.log.test
-        looks = _propensities(propensities, k, collection) if records.has_ranks else None
+        looks = None
+        if records.has_ranks:
+            try:
+                looks = read_propensities(propensities or HARVEST, k, collection.train, collection.log.train)
+            except BadInput as error:  # the log does not allow the default
+                if propensities is not None:
+                    raise
+                say(f"no estimates by logged clicks: {error.sentence} (--propensities)")
         if looks is not None:
-            from quorank.metrics.counterfactual import LoggedClickEvaluator
-            from quorank.rankers import scores
-
             click_evaluator = LoggedClickEvaluator(chosen, records, looks, k, clip)
             result["counterfactual"] = click_evaluator.figures(scores(saved.ranker, saved.theta, chosen))
     print_result(result, json, _show)
-
-
-def _propensities(requested: str | None, k: int, collection: Collection) -> Doubles | None:
-    """Return the requested propensities, by default harvested ones; None if the log does not allow that."""
-    from quorank.users.harvesting import HARVEST, read_propensities
-
-    assert collection.log is not None
-    try:
-        return read_propensities(requested or HARVEST, k, collection.train, collection.log.train)
-    except BadInput as error:
-        if requested is not None:
-            raise
-        say(f"no estimates by logged clicks: {error.sentence} (--propensities)")
-        return None
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -34,19 +34,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/+:\[\]-]+")
 
 
 def write(home: Home, out: Path) -> list[Path]:
-    """Write the files of a service into a folder."""
-    values, names = _values(home), PARTIES if home.settings.kind == "silo" else DEVICES
-    templates = {name: environment("quorank.cli").get_template(file) for name, file in names.items()}
-    require(out.is_dir() or not out.exists(), "folder.is-file", "this is a file; expected a directory", f"{out}")
-    sentence = f"the directory {out.absolute().parent} does not exist"
-    require(out.absolute().parent.is_dir(), "folder.missing", sentence, f"{out}")
-    out.mkdir(exist_ok=True)
-    return [write_whole(out / name, template.render(values)) for name, template in templates.items()]
-
-
-def _values(home: Home) -> dict[str, str]:
-    """Return the values of templates; configuration files cannot quote, so that each must be plain."""
-    settings, folder = home.settings, home.path
+    """Write the files of a service into a folder; configuration files cannot quote, so each value must be plain."""
+    settings, folder, group = home.settings, home.path, home.settings.kind == "silo"
     script = Path(sysconfig.get_path("scripts")) / "quorank"
     command = [str(script)] if script.exists() else [sys.executable, "-m", "quorank.cli.main"]
     values = {
@@ -66,11 +55,17 @@ def _values(home: Home) -> dict[str, str]:
     state = f"ReadWritePaths={folder}"
     if folder.is_relative_to(STATE_ROOT) and folder != STATE_ROOT:
         state = f"StateDirectory={folder.relative_to(STATE_ROOT)}\nStateDirectoryMode=0700"
-    group = settings.kind == "silo"
-    return values | {
+    values |= {
         "quorank": " ".join(command),
         "state": state,
         "homes": "read-only" if inside else "yes",
         "verb": "silo" if group else "coordinator",
         "member": "party" if group else "device",
     }
+    names = PARTIES if group else DEVICES
+    templates = {name: environment("quorank.cli").get_template(file) for name, file in names.items()}
+    require(out.is_dir() or not out.exists(), "folder.is-file", "this is a file; expected a directory", f"{out}")
+    sentence = f"the directory {out.absolute().parent} does not exist"
+    require(out.absolute().parent.is_dir(), "folder.missing", sentence, f"{out}")
+    out.mkdir(exist_ok=True)
+    return [write_whole(out / name, template.render(values)) for name, template in templates.items()]

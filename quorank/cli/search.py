@@ -100,8 +100,7 @@ def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> It
     browsers: dict[str, Any] = {"--firefox": (firefox, FirefoxSource), "--chromium": (chromium, ChromiumSource)}
     for name, (chosen, source) in browsers.items():
         profiles = source.profiles() if chosen else []
-        sentence = "no profile in the usual places; give its folder as PATH"
-        require(profiles or not chosen, "file.missing", sentence, name)
+        require(profiles or not chosen, "file.missing", "no profile in the usual places; give its folder as PATH", name)
         yield from (source(str(profile)) for profile in profiles)
 
 

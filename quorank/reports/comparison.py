@@ -321,7 +321,7 @@ def comparison_page(groups: Sequence[RunGroup]) -> str:
         tables=table.tables(),
         notes=table.notes(),
         **curves_of([group.runs for group in groups], [row.name for row in table.rows]),
-        runs=[(row.name, _list_runs(row.group)) for row in table.rows],
+        runs=[(row.name, ", ".join(map(_describe, row.group.runs))) for row in table.rows],
         version=", ".join(dict.fromkeys(str(run.summary["version"]) for run in runs)),
     )
 
@@ -331,9 +331,9 @@ def write_comparison(groups: Sequence[RunGroup], path: Path | str) -> Path:
     return write_whole(path, comparison_page(groups).encode())
 
 
-def _list_runs(group: RunGroup) -> str:
-    folds = ("" if (fold := run.setting("data.fold")) is None else f", fold {fold}" for run in group.runs)
-    return ", ".join(f"{run_name(run)} (seed {run.seed}{fold})" for run, fold in zip(group.runs, folds, strict=True))
+def _describe(run: Run) -> str:
+    fold = run.setting("data.fold")
+    return f"{run_name(run)} (seed {run.seed}{'' if fold is None else f', fold {fold}'})"
 
 
 def _underline(number: int) -> str:

@@ -72,30 +72,24 @@ class Axis(NamedTuple):
         return np.asarray(self.start + (shown - low) * ((self.end - self.start) / (high - low)))
 
     def ticks(self, most: int) -> list[float]:
-        """Return round numbers within the axis."""
-        if not self.log:
-            return ticks(self.low, self.high, most)
-        factors = (1.0, 2.0, 5.0) if self.high < 1000.0 * self.low else (1.0,)
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        marks = [factor * 10.0**power for power in powers for factor in factors]
-        return [mark for mark in marks if self.low <= mark <= self.high]
+        """Return round numbers within the axis, at least two of a linear one.
 
-
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return multiples of a round step (1, 2, 2.5 or 5 times a power of ten) in low..high, at least two.
-
-    The step is the smallest that divides the range into at most `most` parts, or a smaller one if that leaves a single
-    multiple.
-    """
-    least = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(least))
-    steps = [step * power for step in STEPS]
-    widest = next(at for at, step in enumerate(steps) if step >= least * (1 - 1e-12))
-    for step in reversed(steps[: widest + 1]):
-        multiples = np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-        if len(multiples) > 1:
-            break
-    return [float(at) * step for at in multiples]
+        They are multiples of the smallest of STEPS that divides the axis into at most `most` parts, or of a smaller one.
+        """
+        if self.log:
+            factors = (1.0, 2.0, 5.0) if self.high < 1000.0 * self.low else (1.0,)
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            marks = [factor * 10.0**power for power in powers for factor in factors]
+            return [mark for mark in marks if self.low <= mark <= self.high]
+        least = (self.high - self.low) / most
+        power = 10.0 ** math.floor(math.log10(least))
+        steps = [step * power for step in STEPS]
+        widest = next(at for at, step in enumerate(steps) if step >= least * (1 - 1e-12))
+        for step in reversed(steps[: widest + 1]):
+            multiples = np.arange(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
+            if len(multiples) > 1:
+                break
+        return [float(at) * step for at in multiples]
 
 
 def panel_svg(panel: Panel, alt: str, *, named: bool = True, place: str = "") -> Markup:

@@ -394,8 +394,7 @@ def figure_grid(figure: Figure, folder: Path) -> FigureGrid:
         for cell in figure.cells:
             begun = (folder / cell.name / storage.CONFIG).is_file()
             same = not begun or storage.read_experiment(folder / cell.name) == cell.experiment
-            other = f"{cell.name} was run with other settings; choose another --out"
-            require(same, "folder.taken", other, f"{folder}")
+            require(same, "folder.taken", f"{cell.name} was run with other settings; choose another --out", f"{folder}")
     return FigureGrid(ExperimentFile({}, figure.name), {}, figure.cells, figure.command)
 
 
@@ -407,11 +406,9 @@ def reserve_folder(figure: PaperFigure, folder: Path) -> bool:
         other = f"it holds {json.dumps(found)}, not {json.dumps(identity)}; choose another --out"
         require(found == identity, "folder.taken", other, f"{folder}")
         return True
-    sentence = "this is a file; expected a directory"
-    require(folder.is_dir() or not folder.exists(), "folder.taken", sentence, f"{folder}")
+    require(folder.is_dir() or not folder.exists(), "folder.taken", "this is a file; expected a directory", f"{folder}")
     empty = not folder.is_dir() or not any(folder.iterdir())
-    sentence = "it holds something else than a figure; choose another --out"
-    require(empty, "folder.taken", sentence, f"{folder}")
+    require(empty, "folder.taken", "it holds something else than a figure; choose another --out", f"{folder}")
     make_folder(folder)
     write_whole(file, json_bytes(identity))
     return False

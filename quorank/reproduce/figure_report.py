@@ -37,7 +37,7 @@ def figure_report(results: Results) -> FigureReport:
     if rows := _privacy_rows(results):
         tables.append(ReportTable("Privacy", PRIVACY, rows))
     asked = " (as asked for, not as published)" if figure.asked_repetitions else ""
-    settings = [("runs of each setting", f"{results.repetitions}{asked}")]
+    settings = [("runs of each setting", f"{results.figure.header.repetitions}{asked}")]
     for panels in panel_rows(results)[:: len(figure.header.measures)]:
         for entry in panels[0].variants:
             settings.append((f"{panels[0].collection}, {entry.label}", describe_run(entry.runs[0])))
@@ -68,7 +68,7 @@ def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[lis
     measure = panels[0].measure
     name = measure_title(measure)
     rows = [([_curves(panel, results) for panel in panels], f"{panels[0].collection}\n{name}")]
-    if results.repetitions > 1 and measure != ONLINE_DISCOUNTED:  # whose differences the table has
+    if results.figure.header.repetitions > 1 and measure != ONLINE_DISCOUNTED:  # whose differences the table has
         rows.append(
             (
                 [paired_differences(curves) for curves in rows[0][0]],
@@ -170,7 +170,7 @@ def _privacy_rows(results: Results) -> list[list[str]]:
 
 def _notes(results: Results) -> list[str]:
     """Return notes on the measures, tests and bands."""
-    figure, repetitions = results.figure, results.repetitions
+    figure, repetitions = results.figure, results.figure.header.repetitions
     variants, measures, first = results.panels[0].variants, figure.header.measures, figure.variants[0].label
     lines = [f"One run each: no test. Below: difference from {first}."]
     if repetitions > 1:

@@ -45,6 +45,17 @@ class VariantResult:
         found: Mapping[str, Any] | None = self.runs[0].summary.get("privacy")
         return found
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry of results.json."""
+        return {
+            "label": self.label,
+            **asdict(self.spread),
+            "values": self.values.tolist(),
+            "runs": [run.path.name for run in self.runs],
+            "privacy": self.privacy,
+            "against_first": self.against_first and self.against_first.as_dict(),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class PanelResult:
@@ -111,6 +122,20 @@ class Finding:
         words = f", {sure} significant, {opposite} significant the other way" if tested else ""
         return f"{self.agree} of {len(self.comparisons)} as said{words}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry of results.json."""
+        return {
+            "claim": self.check.claim,
+            "verdict": self.verdict,
+            "agree": self.agree,
+            "significant": self.significant[0],
+            "significant_opposite": self.significant[1],
+            "comparisons": [
+                {"panel": c.panel, "what": c.what, "agrees": c.agrees, **c.difference.as_dict()}
+                for c in self.comparisons
+            ],
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Results:
@@ -119,10 +144,6 @@ class Results:
     figure: Figure
     panels: tuple[PanelResult, ...]  # by collection, then measure, then column
     findings: tuple[Finding, ...]
-
-    @property
-    def repetitions(self) -> int:
-        return self.figure.header.repetitions
 
 
 def read_results(figure: Figure, folder: Path) -> Results:
@@ -237,45 +258,20 @@ def as_dict(results: Results) -> dict[str, Any]:
         "paper": header.paper,
         "claim": header.claim,
         "differs": header.differs,
-        "repetitions": results.repetitions,
+        "repetitions": header.repetitions,
         "measures": list(header.measures),
         "baseline": figure.variants[0].label,
-        "panels": [_panel_dict(figure, panel) for panel in results.panels],
-        "checks": [_finding_dict(finding) for finding in results.findings],
-        "seconds": sum({run.path: run.figure("seconds", "train") for run in runs}.values()),
-    }
-
-
-def _panel_dict(figure: Figure, panel: PanelResult) -> dict[str, Any]:
-    return {
-        "collection": panel.collection,
-        "panel": dict(figure.columns[panel.column]),
-        "measure": panel.measure,
-        "variants": [
+        "panels": [
             {
-                "label": entry.label,
-                **asdict(entry.spread),
-                "values": entry.values.tolist(),
-                "runs": [run.path.name for run in entry.runs],
-                "privacy": entry.privacy,
-                "against_first": entry.against_first and entry.against_first.as_dict(),
+                "collection": panel.collection,
+                "panel": dict(figure.columns[panel.column]),
+                "measure": panel.measure,
+                "variants": [entry.as_dict() for entry in panel.variants],
             }
-            for entry in panel.variants
+            for panel in results.panels
         ],
-    }
-
-
-def _finding_dict(finding: Finding) -> dict[str, Any]:
-    return {
-        "claim": finding.check.claim,
-        "verdict": finding.verdict,
-        "agree": finding.agree,
-        "significant": finding.significant[0],
-        "significant_opposite": finding.significant[1],
-        "comparisons": [
-            {"panel": c.panel, "what": c.what, "agrees": c.agrees, **c.difference.as_dict()}
-            for c in finding.comparisons
-        ],
+        "checks": [finding.as_dict() for finding in results.findings],
+        "seconds": sum({run.path: run.figure("seconds", "train") for run in runs}.values()),
     }
 
 
