@@ -110,7 +110,7 @@ class Driver:
                     task, os.urandom(16), members.tolist(), mechanism.signed_by,
                     neighbourhood=mechanism.plan, known=known,
                 )
-                for members in mechanism.grouped(cohort, task.round)
+                for members in mechanism.divide_cohort(cohort, task.round)
             ]  # fmt: skip
             round_, facts = SecureRounds(rounds), dict[int, Reply]()
             try:
@@ -319,7 +319,7 @@ def _sum_of(
     coordinator: Coordinator, mechanism: IntegerSums, round_: SecureRounds, facts: Mapping[int, Reply]
 ) -> CohortSum:
     opened = [
-        None if one.total is None else mechanism.judged(one.total, len(one.server.survivors), len(one.asked))
+        None if one.total is None else mechanism.judge(one.total, len(one.server.survivors), len(one.asked))
         for one in round_.rounds
     ]
     present, total = sum(one.present for one in opened if one is not None), RunningSum(mechanism, 0)
@@ -336,7 +336,7 @@ def gathered_of(
     mechanism: IntegerSums, state: State, opened: Sequence[OpenedSum | None], interactions: int
 ) -> CohortSum:
     """Return the cohort sum of a secure round from the sums of its groups over this number of interactions."""
-    found = mechanism.combined(opened, len(state.theta), state.private)
+    found = mechanism.combine(opened, len(state.theta), state.private)
     return CohortSum(
         found.total, found.weight, found.participants or 0, interactions, 0.0, 0.0, 0.0, found.memory,
         found.sensitivity, found.noise, found.groups, found.sizes, dropped=found.dropped, stays=found.stays,

@@ -159,12 +159,12 @@ class Boosting:
 
     def _drawn(self, round_: int) -> list[GrownTree]:
         splits = self._splits(round_)
-        return self._added(splits, self._sum(dict(enumerate(self.leaf_sums(splits)))) / UNIT)
+        return self._add_trees(splits, self._sum(dict(enumerate(self.leaf_sums(splits)))) / UNIT)
 
     def _splits(self, round_: int) -> DrawnSplits:
         return draw_splits(self.seed, round_, self.plan.batch, self.plan.growth.depth, self.bins)
 
-    def _added(self, splits: DrawnSplits, sums: Doubles) -> list[GrownTree]:
+    def _add_trees(self, splits: DrawnSplits, sums: Doubles) -> list[GrownTree]:
         growth = self.plan.growth
         values = drawn_values(sums, growth.eta, growth.ridge)
         add_drawn_values(self.placed, *splits, values, self.rows.scores)
@@ -177,7 +177,7 @@ class Boosting:
         total = private_sum(sent, mechanism, state)
         if total.stays:
             return [], total
-        return self._added(splits, sums_of_release(total.total, self.plan.batch)), total
+        return self._add_trees(splits, sums_of_release(total.total, self.plan.batch)), total
 
 
 def limb_bits(clients: int) -> int:

@@ -74,10 +74,10 @@ def range_mechanism(part: ClippedGaussian, clients: int, n_features: int, seed: 
     try:
         return part.mechanism(range_setting(clients, n_features), fresh_seed(seed, "normalisation", ()))
     except BadInput as error:
-        raise _drowned(clients) if error.code == "privacy.too-much-noise" else error from None
+        raise _too_noisy(clients) if error.code == "privacy.too-much-noise" else error from None
 
 
-def _drowned(clients: int) -> BadInput:
+def _too_noisy(clients: int) -> BadInput:
     sentence = (
         f"no feature's range stands out of the noise on {clients} clients' sum; raise data.normalize.epsilon, find more "
         "clients, or give low and high"
@@ -99,7 +99,7 @@ def learned_ranges(cells: Int8s, lists: Sequence[Integers], mechanism: Mechanism
         total, deviation = released.total, released.noise
     found = ranges_of(total, n, deviation)
     if not found.any():
-        raise _drowned(len(lists))
+        raise _too_noisy(len(lists))
     return found
 
 

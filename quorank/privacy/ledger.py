@@ -208,7 +208,7 @@ def recount(content: Mapping[str, Any]) -> float | None:
         return None
     mechanism = _mechanism_of(content["mechanism"], content)
     _check_releases(content, mechanism.least_multiplier * (1.0 - 1e-9))
-    again = _computed(lambda: mechanism.statement(content["setting"]["rounds"])) or {}
+    again = _compute(lambda: mechanism.statement(content["setting"]["rounds"])) or {}
     return None if again.get("epsilon") is None else float(again["epsilon"])
 
 
@@ -242,10 +242,10 @@ def _read_part(part: Mapping[str, Any]) -> Privacy:
 def _mechanism_of(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Mechanism:
     plan = {key: value for key, value in entry["setting"].items() if key in SETTING_KEYS}
     plan["rounds"] = plan.pop("planned_rounds")
-    return _computed(lambda: _read_part(part).mechanism(Setting(**plan), 0))
+    return _compute(lambda: _read_part(part).mechanism(Setting(**plan), 0))
 
 
-def _computed(compute: Callable[[], T]) -> T:
+def _compute(compute: Callable[[], T]) -> T:
     """Compute from numbers of a file; refuse numbers that nothing can be computed from."""
     try:
         return compute()
@@ -294,7 +294,7 @@ def _total(part: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], report
         if (entry["privacy"] or {}).get("epsilon") is None:
             return None
         mechanism, rounds = _mechanism_of(entry.get("mechanism", part), entry), entry["setting"]["rounds"]
-        loss = _computed(lambda mechanism=mechanism, rounds=rounds: mechanism.loss(rounds))  # type: ignore[misc]
+        loss = _compute(lambda mechanism=mechanism, rounds=rounds: mechanism.loss(rounds))  # type: ignore[misc]
         if loss is None:
             return None
         losses.append(loss)
@@ -329,7 +329,7 @@ def combined_privacy(
     loss = _total(part, [*entries, *ranges_of(entries[0])], reports or Loss())
     if loss is None:
         return found | {"epsilon": None}
-    together = _computed(lambda: compose(loss, run["delta"]))
+    together = _compute(lambda: compose(loss, run["delta"]))
     return found | {"epsilon": together.epsilon, "delta": together.delta, "added_up": together.method}
 
 
@@ -352,5 +352,5 @@ def compose_runs(contents: Sequence[Mapping[str, Any]], delta: float | None = No
     known = [loss for loss in losses if loss is not None]
     if len(known) < len(losses):
         return found
-    together = _computed(lambda: compose(total_loss(known), chosen))
+    together = _compute(lambda: compose(total_loss(known), chosen))
     return found | {"epsilon": together.epsilon, "method": together.method}

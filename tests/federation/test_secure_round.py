@@ -393,7 +393,7 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     round_ = SecureRound(replace(task, round=1), SESSION, range(CLIENTS), least, **options)
     play_devices(round_, devices)
     assert round_.server.survivors == tuple(range(CLIENTS))
-    opened_sum = mechanism.judged(round_.total, CLIENTS, CLIENTS)
+    opened_sum = mechanism.judge(round_.total, CLIENTS, CLIENTS)
     gathered = gathered_of(mechanism, simulator.initial(), [opened_sum], 3 * CLIENTS)
     plain = simulator_of(tiny_collection)
     updates = [reply.release for reply in plain.replies(task, np.arange(CLIENTS))]

@@ -174,10 +174,12 @@ def test_groups_divide_a_cohort_by_lot_and_sum_to_the_same() -> None:
     whole = round_of(SecureSum(clip=0.5, masks=False), updates)[1]
     for masks in (True, False):
         mechanism, total = round_of(SecureSum(clip=0.5, masks=masks, groups=6), updates)
-        groups = mechanism.grouped(np.arange(40), 1)
+        groups = mechanism.divide_cohort(np.arange(40), 1)
         assert sorted(len(g) for g in groups) == [6, 6, 7, 7, 7, 7]
         assert sorted(np.concatenate(groups)) == list(range(40))
-        assert any(a.tolist() != b.tolist() for a, b in zip(groups, mechanism.grouped(np.arange(40), 2), strict=True))
+        assert any(
+            a.tolist() != b.tolist() for a, b in zip(groups, mechanism.divide_cohort(np.arange(40), 2), strict=True)
+        )
         np.testing.assert_allclose(total.total, whole.total, atol=80 / mechanism.scale)
         for members, mean, size in zip(groups, total.groups, total.sizes, strict=True):
             assert size == len(members)

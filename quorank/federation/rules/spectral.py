@@ -65,13 +65,13 @@ class SpectralFilter(RobustRule):
 
     def combine_rows(self, rows: Doubles) -> Doubles:
         """Return the mean of the remaining updates, without a yardstick."""
-        return self._filtered(rows, None)
+        return self._filter(rows, None)
 
     def combine_remembering(self, updates: Doubles, weights: Doubles, memory: RuleMemory) -> Doubles:
         """Return the mean of the remaining updates, measured by the remembered yardstick."""
         rows = content_rows(self.kind, updates, weights)
         self.check(len(rows))
-        return self._filtered(rows, memory.get("yardstick"))
+        return self._filter(rows, memory.get("yardstick"))
 
     def remember(self, memory: RuleMemory, updates: Doubles, weights: Doubles) -> RuleMemory:
         """Return the covariance with this round's updates; empty for a rule without history."""
@@ -87,7 +87,7 @@ class SpectralFilter(RobustRule):
         covariance = now if before is None else (1.0 - share) * before + share * now
         return {"covariance": covariance, "yardstick": yardstick(covariance), "count": np.array([count])}
 
-    def _filtered(self, rows: Doubles, unit: Doubles | None) -> Doubles:
+    def _filter(self, rows: Doubles, unit: Doubles | None) -> Doubles:
         if self.byzantine == 0:
             return np.asarray(rows.mean(axis=0), dtype=np.float64)
         left = remaining_rows(scale_rows(rows, unit), self.byzantine)

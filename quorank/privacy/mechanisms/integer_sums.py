@@ -213,7 +213,7 @@ class IntegerSums(Mechanism):
             self._received[round_].update(zip(clients.tolist(), words, strict=True))
         releases[self._leaving(clients, round_) == BEFORE] = 0.0
 
-    def grouped(self, clients: Integers, round_: int) -> list[Integers]:
+    def divide_cohort(self, clients: Integers, round_: int) -> list[Integers]:
         """Divide the cohort of a round randomly into groups whose sizes differ by at most one."""
         if self.groups == 1:
             return [clients]
@@ -222,7 +222,7 @@ class IntegerSums(Mechanism):
         return [np.sort(part) for part in np.array_split(clients[order], self.groups)]
 
     def companions(self, client: int, clients: Integers, round_: int) -> Booleans:
-        own = [members for members in self.grouped(clients, round_) if client in members]
+        own = [members for members in self.divide_cohort(clients, round_) if client in members]
         return np.isin(clients, own[0] if own else [])
 
     def reach(self, present: int, parameters: int) -> tuple[float, float]:
@@ -245,7 +245,7 @@ class IntegerSums(Mechanism):
         """Return the standard deviation, in integer units, of the noise of `present` clients' shares."""
         return math.sqrt(self.variance * present / self.least)
 
-    def judged(self, words: Uint32s, present: int, asked: int) -> OpenedSum:
+    def judge(self, words: Uint32s, present: int, asked: int) -> OpenedSum:
         """Return an opened sum of `present` of the `asked` clients, plausible if honest clients could have sent it."""
         number, length = self.reach(present, len(words))
         values = words.view(np.int32).astype(np.float64)
@@ -257,15 +257,15 @@ class IntegerSums(Mechanism):
         clients = np.array(sorted(sent), dtype=np.int64)
         words = total.astype(np.int64).astype(np.uint32)
         opened = []
-        for members in self.grouped(clients, round_) if len(clients) else []:
+        for members in self.divide_cohort(clients, round_) if len(clients) else []:
             leaving = self._leaving(members, round_)
             if self.groups > 1:
                 vectors = [sent[c] for c in members[leaving != BEFORE].tolist()]
                 words = sum((v for v in vectors if v is not None), start=np.zeros(len(total), dtype=np.uint32))
-            opened.append(self._opened({c: sent[c] for c in members.tolist()}, members, leaving, round_, words))
-        return self.combined(opened, len(total), memory)
+            opened.append(self._open_group({c: sent[c] for c in members.tolist()}, members, leaving, round_, words))
+        return self.combine(opened, len(total), memory)
 
-    def _opened(
+    def _open_group(
         self, sent: dict[int, Any], clients: Integers, leaving: Int8s, round_: int, words: Uint32s
     ) -> OpenedSum | None:
         """Return the sum of one group; None if too few clients stay, so that the noise would be incomplete."""
@@ -289,9 +289,9 @@ class IntegerSums(Mechanism):
                 return None
             if not np.array_equal(result.total, words):
                 raise RuntimeError("the masks of a secure sum did not cancel: this is a fault of Quorank")
-        return self.judged(words, present, len(clients))
+        return self.judge(words, present, len(clients))
 
-    def combined(self, opened: Sequence[OpenedSum | None], parameters: int, memory: Memory) -> Sum:
+    def combine(self, opened: Sequence[OpenedSum | None], parameters: int, memory: Memory) -> Sum:
         """Return the sum of a round from its groups, without failed and implausible ones.
 
         Without any group the ranker stays as it is. An opened sum counts as a release in any case.

@@ -149,12 +149,12 @@ class SecureClient:
         assert self._key_list is not None
         self._check_request(set(request.survivors), set(request.dropped), self._key_list.threshold)
         self._next = "nothing more"
-        seeds, keys = self._revealed(request.survivors, b"b"), self._revealed(request.dropped, b"s")
+        seeds, keys = self._reveal(request.survivors, b"b"), self._reveal(request.dropped, b"s")
         self._held, self._self_seed = {}, b""
         del self._mask_key, self._channel_key
         return UnmaskReply(*self._head, seeds, keys)
 
-    def _revealed(self, owners: Sequence[int], of: bytes) -> tuple[tuple[int, bytes], ...]:
+    def _reveal(self, owners: Sequence[int], of: bytes) -> tuple[tuple[int, bytes], ...]:
         """Return the held shares of one secret of these owners, without shares that do not match the commitment."""
         found, part = [], slice(KEY) if of == b"b" else slice(KEY, None)
         for owner in owners:

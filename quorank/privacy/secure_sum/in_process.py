@@ -61,21 +61,21 @@ def secure_sum(
     server = SecureServer(occasion, len(next(iter(vectors.values()))), plan)
     clients = {name: SecureClient(name, occasion, plan, entropy) for name in vectors}
     for client in clients.values():
-        server.receive_keys(_transmitted(client.advertise()))
+        server.receive_keys(_transmit(client.advertise()))
     for name, key_list in server.key_lists().items():
         if name not in gone:
-            server.receive_shares(_transmitted(clients[name].share(_transmitted(key_list))))
+            server.receive_shares(_transmit(clients[name].share(_transmit(key_list))))
     gone |= set(dropped_before)
     for name, delivery in server.deliveries().items():
         if name not in gone:
-            server.receive_masked(_transmitted(clients[name].mask(_transmitted(delivery), vectors[name])))
+            server.receive_masked(_transmit(clients[name].mask(_transmit(delivery), vectors[name])))
     gone |= set(dropped_after)
     for name, request in server.unmask_requests().items():
         if name not in gone:
-            server.receive_reply(_transmitted(clients[name].unmask(_transmitted(request))))
+            server.receive_reply(_transmit(clients[name].unmask(_transmit(request))))
     return SecureSumResult(server.total(), server.survivors)
 
 
-def _transmitted(message: M) -> M:
+def _transmit(message: M) -> M:
     """Encode and decode a message."""
     return type(message).from_bytes(message.to_bytes())
