@@ -10,6 +10,7 @@ Durations come from a monotonic clock; only `at` is wall time.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
@@ -201,8 +202,7 @@ class Status:
 
     def table(self) -> dict[str, Any]:
         """Return the document as plain values; non-finite numbers become null."""
-        text = json.dumps({"format": FORMAT, "version": VERSION} | asdict(self))
-        found: dict[str, Any] = json.loads(text, parse_constant=lambda constant: None)
+        found: dict[str, Any] = _finite({"format": FORMAT, "version": VERSION} | asdict(self))
         return found
 
     def text(self) -> str:
@@ -255,3 +255,11 @@ def listed(members: Iterable[MemberStatus]) -> tuple[MemberStatus, ...]:
     """Return the members to list: awaited ones first where there are too many, by number."""
     first = sorted(members, key=lambda member: (not member.waiting, member.client))
     return tuple(sorted(first[:LISTED], key=lambda member: member.client))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
