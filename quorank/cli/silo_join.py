@@ -171,7 +171,6 @@ def play_party(folder: PartyFolder, name: str, wait: float) -> dict[str, Any] | 
 
 
 def _party(folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], bool]) -> SiloParty:
-    """The party of a folder, with its documents read."""
     from quorank.kernels.compiled import is_cold
     from quorank.member.party import SiloParty
     from quorank.member.party_folder import SESSION

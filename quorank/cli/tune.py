@@ -162,7 +162,6 @@ searches | {searches:,} | to learn from: a known page was typed, others matched
 
 
 def _summary(tuning: Tuning, history: TuningHistory) -> dict[str, Any]:
-    """Return the result of a simulated tuning for --json."""
     heuristic, known = history.scenario.heuristic, history.scenario.follows_weights
     return {
         "heuristic": heuristic.name,
@@ -210,7 +209,6 @@ speed | {gradients_per_second:k}/s | client gradients
 
 
 def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
-    """Print how a simulated tuning went, and its weights."""
     own = figures["true_rank_accuracy"]
     words = {
         "share": figures["rank_accuracy"] / max(own or figures["start_rank_accuracy"], 1e-12),
@@ -225,7 +223,6 @@ def _show_history(figures: dict[str, Any], history: TuningHistory) -> None:
 def _show_weights(
     weights: dict[str, float], shipped: dict[str, float] | None, true: dict[str, float] | None = None
 ) -> None:
-    """Print weights with the shipped ones and the people's own."""
     columns = {"tuned": weights, "shipped": shipped, "people's": true}
     present = {name: values for name, values in columns.items() if values is not None}
     rows = [(name, *(f"{values[name]:.4g}" for values in present.values())) for name in weights]

@@ -123,7 +123,6 @@ def _show_plan(figures: dict[str, Any]) -> None:
 
 
 def _show_analysis(figures: dict[str, Any], study: Study) -> None:
-    """Print every arm, then every comparison."""
     rows: list[tuple[str, ...]] = []
     for name, arm in figures["arms"].items():
         root = arm["clients"] ** 0.5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -34,23 +35,22 @@ def figure_report(results: Results) -> FigureReport:
         )
         for panels in panel_rows(results)
     ]
-    if rows := _privacy_rows(results):
+    compared = [
+        (f"{panels[0].collection}, {entry.label}", entry)
+        for panels in panel_rows(results)[:: len(figure.header.measures)]
+        for entry in panels[0].variants
+    ]
+    if rows := [[name, _privacy_text(entry.privacy)] for name, entry in compared if entry.privacy is not None]:
         tables.append(ReportTable("Privacy", PRIVACY, rows))
     asked = " (as asked for, not as published)" if figure.asked_repetitions else ""
     settings = [("runs of each setting", f"{results.figure.header.repetitions}{asked}")]
-    for panels in panel_rows(results)[:: len(figure.header.measures)]:
-        for entry in panels[0].variants:
-            settings.append((f"{panels[0].collection}, {entry.label}", describe_run(entry.runs[0])))
+    settings += [(name, describe_run(entry.runs[0])) for name, entry in compared]
     ends = [
         f"{panel.collection} {figure.column_label(panel.column)} {entry.label} {entry.mean:.3f}"
         for panel in results.panels
         for entry in panel.variants
     ]
-    drawn = [
-        (row[0].y_label.replace("\n", ": "), [replace(panel, y_label="") for panel in row])
-        for panels in panel_rows(results)
-        for row in _rows_of_panels(panels, results)
-    ]
+    drawn = [row for panels in panel_rows(results) for row in _rows_of_panels(panels, results)]
     return FigureReport(
         figure,
         as_dict(results),
@@ -63,34 +63,27 @@ def figure_report(results: Results) -> FigureReport:
     )
 
 
-def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[list[Panel]]:
-    """Return the panels of one collection and measure: values and, for several runs, paired differences."""
-    measure = panels[0].measure
-    name = measure_title(measure)
-    rows = [([_curves(panel, results) for panel in panels], f"{panels[0].collection}\n{name}")]
-    if results.figure.header.repetitions > 1 and measure != ONLINE_DISCOUNTED:  # whose differences the table has
-        rows.append(
-            (
-                [paired_differences(curves) for curves in rows[0][0]],
-                f"{panels[0].collection}\ndifference from {results.figure.variants[0].label}",
-            )
-        )
+def _rows_of_panels(panels: Sequence[PanelResult], results: Results) -> list[tuple[str, list[Panel]]]:
+    """Return the titled panels of one collection and measure: values and, for several runs, paired differences."""
+    figure, measure = results.figure, panels[0].measure
+    values = [_curves(panel, results) for panel in panels]
+    rows = [(measure_title(measure), values)]
+    if figure.header.repetitions > 1 and measure != ONLINE_DISCOUNTED:  # whose differences the table has
+        rows.append((f"difference from {figure.variants[0].label}", [paired_differences(curves) for curves in values]))
     # Clicks on one list differ from user to user, so that their measure has no common scale.
     shared = measure != ONLINE_MAXRR
-    return [
-        [
-            Panel(
-                results.figure.column_label(panel.column, clicks=" clicks"),
-                "" if measure == ONLINE_DISCOUNTED else results.figure.header.x,
-                label,
-                own,
-                "marks" if measure == ONLINE_DISCOUNTED else "curves",
-                y_range=_y_range([*itertools.chain(*found)] if shared else own),
-            )
-            for panel, own in zip(panels, found, strict=True)
-        ]
-        for found, label in rows
-    ]
+    drawn = []
+    for title, found in rows:
+        row = []
+        for panel, own in zip(panels, found, strict=True):
+            name = figure.column_label(panel.column, clicks=" clicks")
+            y_range = _y_range([*itertools.chain(*found)] if shared else own)
+            if measure == ONLINE_DISCOUNTED:
+                row.append(Panel(name, "", "", own, "marks", y_range=y_range))
+            else:
+                row.append(Panel(name, figure.header.x, "", own, "curves", y_range=y_range))
+        drawn.append((f"{panels[0].collection}: {title}", row))
+    return drawn
 
 
 def _curves(panel: PanelResult, results: Results) -> tuple[Curve, ...]:
@@ -155,21 +148,12 @@ def a_round(total: float, rounds: int) -> float:
     return total * (1.0 - DISCOUNT) / (1.0 - DISCOUNT**rounds)
 
 
-def _privacy_rows(results: Results) -> list[list[str]]:
-    """Return a row per collection and variant with a privacy mechanism: the statement of its ledger."""
-    rows = []
-    for panels in panel_rows(results)[:: len(results.figure.header.measures)]:
-        for entry in panels[0].variants:
-            if entry.privacy is not None:
-                fields = privacy_fields(entry.privacy)
-                single = [f"{value}." for key, value in fields if key.startswith("epsilon")]
-                words = " ".join([describe_privacy(entry.privacy), *single])
-                rows.append([f"{panels[0].collection}, {entry.label}", words])
-    return rows
+def _privacy_text(stated: Mapping[str, Any]) -> str:
+    single = [f"{value}." for key, value in privacy_fields(stated) if key.startswith("epsilon")]
+    return " ".join([describe_privacy(stated), *single])
 
 
 def _notes(results: Results) -> list[str]:
-    """Return notes on the measures, tests and bands."""
     figure, repetitions = results.figure, results.figure.header.repetitions
     variants, measures, first = results.panels[0].variants, figure.header.measures, figure.variants[0].label
     lines = [f"One run each: no test. Below: difference from {first}."]

@@ -324,7 +324,6 @@ def _ends_sheet(cases: Sequence[UnlearningCase], columns: Mapping[str, str]) -> 
 
 
 def _numbers(cases: Sequence[UnlearningCase], names: Sequence[str]) -> dict[str, Any]:
-    """The value at the end of every run."""
     return {
         case.label: {name: case.ends(name).tolist() for name in names}
         | {"rebuilt": {name: case.ends(name).tolist() for name in case.figures[0]["rebuilt"]}}
