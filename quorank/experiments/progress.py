@@ -187,7 +187,7 @@ def load_checkpoint(folder: Path, experiment: Experiment, start: State) -> Check
     if not same or state.theta.shape != start.theta.shape or counts[0] != rounds:
         sentence = f"of another experiment than {storage.CONFIG} in its folder; restore that file, or start again"
         raise BadInput("checkpoint.of-another-experiment", sentence, str(path))
-    columns = {name: np.full(rounds, np.nan) for name in CHOSEN} | strip_prefix(arrays, "column:")
+    columns = strip_prefix(arrays, "column:")
     fault = state_fault(state, start, experiment.federation.clients)
     if not 1 <= state.round <= rounds or min(counts) < 0:
         fault = f"{state.round} rounds done of {rounds}"

@@ -244,22 +244,24 @@ def read_head(path: Path, count: int) -> bytes:
 # ------------------------------------------------------------ lines and records
 
 
-def line_blocks(file: IO[bytes], where: object, size: int) -> Iterator[bytes]:
+def line_blocks(file: IO[bytes], where: object, size: int) -> Iterator[memoryview]:
     """Yield an open file in blocks of whole lines of about `size` bytes; lines above `MOST_LINE` bytes are rejected."""
-    rest = b""
+    rest = memoryview(b"")
     while True:
+        block = bytearray(len(rest) + size)
+        text = memoryview(block)
+        text[: len(rest)] = rest
         with translate_errors(where, "a readable file"):
-            piece = file.read(size)
-        cut = piece.rfind(b"\n") + 1
-        whole, rest = (rest + piece[:cut], piece[cut:]) if cut or not piece else (b"", rest + piece)
-        if whole:
-            yield whole
+            read: int = file.readinto(text[len(rest) :])  # type: ignore[attr-defined]
+        end = len(rest) + read
+        cut = block.rfind(b"\n", 0, end) + 1 if read else end
+        if cut:
+            yield text[:cut]
+        if not read:
+            return
+        rest = text[cut:end]
         sentence = f"has a line of more than {MOST_LINE:,} bytes"
         require(len(rest) <= MOST_LINE, "file.line-too-long", sentence, f"{where}")
-        if not piece:
-            if rest:
-                yield rest
-            return
 
 
 def numbered_lines(

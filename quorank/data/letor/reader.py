@@ -23,7 +23,14 @@ import numpy as np
 
 from quorank.data.ranking import HIGHEST_LABEL, RankingData, Strings, select_strings, stride_of, strings_from_bytes
 from quorank.errors import BadInput, brief, require
-from quorank.files.untrusted import RATIO_VARIABLE, limits_from_environment, line_blocks, open_bounded, packing_of
+from quorank.files.untrusted import (
+    MOST_LINE,
+    RATIO_VARIABLE,
+    limits_from_environment,
+    line_blocks,
+    open_bounded,
+    packing_of,
+)
 from quorank.kernels.arrays import Bytes, Floats, Int8s, Integers
 
 READER_VERSION = 2  # part of every cache key: raise it when the same text is read differently
@@ -79,9 +86,12 @@ def letor_blocks(path: Path) -> Iterator[LetorBlock]:
     line, workers = 1, os.cpu_count() or 1
     with open_bounded(path, expected=expected) as file, ThreadPoolExecutor(workers) as pool:
         texts = line_blocks(file, path, _CHUNK)
-        first, second = next(texts, b"").removeprefix(b"\xef\xbb\xbf"), next(texts, b"")
+        empty = memoryview(b"")
+        first, second = next(texts, empty), next(texts, empty)
+        first = first[3:] if bytes(first[:3]) == b"\xef\xbb\xbf" else first
         # highest feature index below 1,000 of the first line, as a first guess of the width
-        indices = re.findall(rb"\s(\d{1,3}):", first[: first.find(b"\n")].partition(b"#")[0])
+        head = bytes(first[: MOST_LINE + 1]).partition(b"\n")[0].partition(b"#")[0]
+        indices = re.findall(rb"\s(\d{1,3}):", head)
         width = max(map(int, indices), default=0)
         if not second:  # in this thread, whose kernels may be interpreted
             yield from [_parse(path, first, line, width)] if first else []
@@ -97,7 +107,7 @@ def letor_blocks(path: Path) -> Iterator[LetorBlock]:
         yield from (parsed.result() for parsed in waiting)
 
 
-def _count_lines(text: bytes | Bytes) -> int:
+def _count_lines(text: memoryview | Bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == 10))
 
 
@@ -106,11 +116,12 @@ def _check_size(path: Path, needed: int, text: int) -> None:
     require(needed <= limits_from_environment().most(text), "letor.too-large", sentence, f"{path}")
 
 
-def _parse(path: Path, block: bytes, line: int, width: int) -> LetorBlock:
+def _parse(path: Path, block: memoryview, line: int, width: int) -> LetorBlock:
     """Parse whole lines, the first of which has the number `line`, probably of `width` features."""
     from quorank.data.letor import kernel
 
-    text = np.frombuffer(block if block.endswith(b"\n") else block + b"\n", np.uint8)
+    text = np.frombuffer(block if block[-1] == ord("\n") else bytes(block) + b"\n", np.uint8)
+    text.flags.writeable = False  # one compiled kernel for both
     lines = _count_lines(text)
     runs, documents = np.empty((lines, 3), np.int64), np.empty(lines, np.int64)
     names = np.empty(text.size, np.uint8)
