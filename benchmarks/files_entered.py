@@ -55,8 +55,8 @@ def files_entered(work: Callable[[], object]) -> list[str]:
         function = kernel.py_func
         seen.add(id(kernel))
         files.add(function.__code__.co_filename)
-        for name in function.__code__.co_names:
-            called = function.__globals__.get(name)
+        enclosed = [cell.cell_contents for cell in function.__closure__ or ()]
+        for called in [*map(function.__globals__.get, function.__code__.co_names), *enclosed]:
             if isinstance(called, Kernel) and id(called) not in seen:
                 note_kernels(called, seen)
 
