@@ -65,13 +65,10 @@ def demo(
 
 
 def _show(figures: dict[str, Any]) -> None:
-    rows = []
-    for method, mean in figures["table"].items():
-        title, found = TITLES[method], {n: party[method] for n, party in figures["parties"].items() if method in party}
-        lines = {f"{title}, party {name}"[:40]: values for name, values in found.items()}
-        lines[f"{title}, average" if found else title] = mean
-        rows += [(name, *(f"{each[key]:.3f}" for key in ("err", "ndcg@10", "ndcg"))) for name, each in lines.items()]
-    print_text(table_of(("", "ERR", "nDCG@10", "nDCG"), rows, "right", padding=(0, 2, 0, 0)), "")
+    from quorank.reproduce.studies.silos import method_table
+
+    table = method_table(figures, TITLES)
+    print_text(table_of(table.head, table.rows, "right", padding=(0, 2, 0, 0)), "")
     against = []
     for other, found in figures["significance"].items():
         p = "" if found["corrected_p"] is None else f", p = {found['corrected_p']:.2g}"

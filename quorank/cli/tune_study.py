@@ -66,7 +66,13 @@ def assign(
     from quorank.tuning.studies.study import read_study
 
     study = read_study(file)
-    names = [*(clients or []), *(_ids(ids) if ids else [])]
+    names = [*(clients or [])]
+    if ids is not None:
+        try:
+            text = sys.stdin.read() if str(ids) == "-" else ids.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput("file.unreadable", f"cannot be read as a list of clients ({error})", str(ids)) from None
+        names += [line.strip() for line in text.splitlines() if line.strip()]
     require(names, "option.missing", "no clients were given; name them, or give a file with --ids")
     arms = study.assign_all(names)
     counts = {arm: arms.count(arm) for arm in study.arms}
@@ -76,9 +82,9 @@ def assign(
 
         from quorank.files.atomic import write_whole
 
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([("client", "arm"), *zip(names, arms, strict=True)])
-        write_whole(out, text.getvalue())
+        table = io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows([("client", "arm"), *zip(names, arms, strict=True)])
+        write_whole(out, table.getvalue())
     figures = {"study": study.name, "counts": counts, "clients": dict(zip(names, arms, strict=True))}
     lines = [f"{name}\t{arm}" for name, arm in zip(names, arms, strict=True)]
     if out is not None:
@@ -99,14 +105,6 @@ def analyse(
     study = read_study(file)
     found = analyse_study(study, read_collected(results, study))
     print_result(asdict(found), json, lambda figures: _show_analysis(figures, study))
-
-
-def _ids(file: Path) -> list[str]:
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput("file.unreadable", f"cannot be read as a list of clients ({error})", str(file)) from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 PLAN = """

@@ -153,10 +153,10 @@ def test_the_table_compares_all_methods_on_the_same_parties(tmp_path):
     assert len(measured.tables) == 4  # two kinds of labels, two kinds of instances
     for sheet in measured.tables:
         names = [row[0] for row in sheet.rows]
-        assert names[:4] == ["Local, A", "Local, B", "Local, C", "Local, average"]
+        assert names[:4] == ["Local, party A", "Local, party B", "Local, party C", "Local, average"]
         assert names[-3:] == ["Global", "CS-F-LTR", "BM25 of title and body"]
         values = {row[0]: float(row[2]) for row in sheet.rows}
-        mean = np.mean([values[f"Local, {p}"] for p in "ABC"])
+        mean = np.mean([values[f"Local, party {p}"] for p in "ABC"])
         assert values["Local, average"] == pytest.approx(mean, abs=1.1e-3)
     judged = [s for s in measured.tables if "judgements" in s.title]
     assert judged[0].rows[:4] == judged[1].rows[:4]  # what is not augmented does not depend on instances

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,13 @@ from quorank.silos.training.comparison import ComparisonOutcome, PartySource, Re
 from quorank.silos.training.lists import MEASURES, SearchedLists
 from quorank.silos.training.statistics import share_statistics
 
-TITLES = {"local": "Local", "local+": "Local+", "global": "Global", "cs-f-ltr": "CS-F-LTR"}
+TITLES = {
+    "local": "Local",
+    "local+": "Local+",
+    "global": "Global",
+    "cs-f-ltr": "CS-F-LTR",
+    "bm25": "BM25 of title and body",
+}
 INSTANCES = {"recommended": Augment.recommended, "published": Augment.published}
 LABELS: dict[LabelSource, str] = {"judged": "judgements", "reference-rank": "ranks of a reference retrieval"}
 EXACT = QuestionProtocol("none")
@@ -68,12 +74,11 @@ class SiloTable:
                 variant = replace(base, setting=replace(setting, augment=instances()))
                 outcome = compare_methods(variant, augment_parties(variant, answers))
                 found.setdefault((label, name), []).append(outcome)
-        names = [party.name for party in parties]
         repeated = {key: RepeatedComparison(outcomes) for key, outcomes in found.items()}
         where = {key: f"{LABELS[key[0]]}, instances {key[1]}" for key in repeated}
         return StudyResults(
             (),
-            tuple(_sheet(comparison, f"labels: {where[key]}", names) for key, comparison in repeated.items()),
+            tuple(method_table(found.as_dict(), TITLES, f"labels: {where[key]}") for key, found in repeated.items()),
             [finding for key in repeated for finding in self._findings(repeated[key], where[key], key[1])],
             (
                 "Means over trials; each has its own parties, split of queries, key and noise. p by paired t-tests over "
@@ -110,17 +115,21 @@ class SiloTable:
         return found
 
 
-def _sheet(repeated: RepeatedComparison, title: str, names: Sequence[str]) -> ReportTable:
-    rows: list[tuple[str, Mapping[str, float]]] = []
-    for method in METHODS:
-        alone = method in ("local", "local+")
-        for party, name in enumerate(names if alone else ()):
-            rows.append((f"{TITLES[method]}, {name}", repeated.party_means(method, party)))
-        mean = {measure: repeated.mean(method, measure) for measure in MEASURES}
-        rows.append((TITLES[method] + (", average" if alone else ""), mean))
-    rows.append(("BM25 of title and body", {measure: repeated.mean("bm25", measure) for measure in MEASURES}))
-    cells = tuple((name, *(f"{values[measure]:.3f}" for measure in MEASURES)) for name, values in rows)
-    return ReportTable(title, ("", "ERR", "nDCG@10", "nDCG"), cells)
+def method_table(figures: Mapping[str, Any], titles: Mapping[str, str], title: str = "") -> ReportTable:
+    """Return a row per titled method, and per party where each trains alone.
+
+    Args:
+        figures: Result of `RepeatedComparison.as_dict`.
+        titles: Titles of methods, in order.
+        title: Title of the table.
+    """
+    rows: list[tuple[str, ...]] = []
+    for method, name in titles.items():
+        alone = {party: found[method] for party, found in figures["parties"].items() if method in found}
+        lines = {f"{name}, party {party}"[:40]: values for party, values in alone.items()}
+        lines[f"{name}, average" if alone else name] = figures["table"][method]
+        rows += [(line, *(f"{values[measure]:.3f}" for measure in MEASURES)) for line, values in lines.items()]
+    return ReportTable(title, ("", "ERR", "nDCG@10", "nDCG"), rows)
 
 
 @dataclass(frozen=True)

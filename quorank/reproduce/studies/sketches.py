@@ -12,16 +12,8 @@ from quorank.reports.panels import Curve, Panel
 from quorank.reports.report import ReportTable
 from quorank.reproduce.studies.study import StudyFinding, StudyRequest, StudyResults
 from quorank.silos.count_sketch import Naive
-from quorank.silos.sketch.cover import (
-    KEY,
-    generated_index,
-    mean_cover,
-    naive_bytes,
-    query_milliseconds,
-    sampled_terms,
-    timed_build,
-)
-from quorank.silos.sketch.reverse_top_k import Shape
+from quorank.silos.sketch.cover import KEY, generated_index, mean_cover, naive_bytes, query_milliseconds, sampled_terms
+from quorank.silos.sketch.reverse_top_k import ReverseTopK, Shape
 from quorank.text import UNSEEN, Index, Tokeniser, read_collection
 
 PUBLISHED = {"α": 5.0, "β": 0.1, "K": 150, "w": 200, "z": 30}
@@ -80,23 +72,21 @@ def _measure(index: Index, groups: Any, setting: dict[str, Any], known: Known) -
     ours = Shape.recommended(k)
     ours = replace(ours, entries=max(literal.entries, 2 * ours.rows * ours.columns))
     asked = [index.vocabulary[int(t)] for group in groups.values() for t in group][:40]
-    keys: tuple[Any, ...] = ((literal, k), (ours, k), (literal.rows, literal.columns, k))
-    for key in zip(METHODS, keys, strict=True):
-        if key in known:
-            continue
-        if key[0] == "NAIVE":
-            made: Any = Naive(literal.hashing(KEY), index)
-            memory = naive_bytes(index, literal)
-        else:
-            made, _ = timed_build(index, literal if key[0] == "literal" else ours)
-            memory = made.memory_bytes
-        known[key] = {
-            "cover": mean_cover(made.top, index, groups, k)["all"],
-            "milliseconds": query_milliseconds(made.top, asked, k),
-            "bytes": float(memory),
-        }
-        del made
-    return {method: known[method, key] for method, key in zip(METHODS, keys, strict=True)}
+    keys = [("literal", (literal, k)), ("recommended", (ours, k)), ("NAIVE", (literal.rows, literal.columns, k))]
+    for key in keys:
+        if key not in known:
+            sketch: Naive | ReverseTopK
+            if key[0] == "NAIVE":
+                sketch, memory = Naive(literal.hashing(KEY), index), naive_bytes(index, literal)
+            else:
+                sketch = ReverseTopK(KEY, literal if key[0] == "literal" else ours, index)
+                memory = sketch.memory_bytes
+            known[key] = {
+                "cover": mean_cover(sketch.top, index, groups, k)["all"],
+                "milliseconds": query_milliseconds(sketch.top, asked, k),
+                "bytes": float(memory),
+            }
+    return {key[0]: known[key] for key in keys}
 
 
 def _measured(sweeps: dict[str, tuple[float, ...]], found: Any) -> StudyResults:
