@@ -43,9 +43,8 @@ class RunWatch:
 
     def status(self) -> Status:
         """Return the status of the run at this moment."""
-        now, runner = time.monotonic(), self._runner
-        known = Status("simulation", self.state, self._name, time.time(), versions=Versions(__version__))
-        known = replace(known, uptime_seconds=now - self._started)
+        runner, known = self._runner, Status("simulation", self.state, self._name, time.time())
+        known = replace(known, uptime_seconds=time.monotonic() - self._started, versions=Versions(__version__))
         progress = None if runner is None else runner.progress
         if runner is None or progress is None:
             return known

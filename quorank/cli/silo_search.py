@@ -22,7 +22,6 @@ _TITLE = 30
 Epsilon = Annotated[float, Option(help="ε of one occurrence of a term in a document.")]
 Parties = Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")]
 Seed = Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")]
-Among = Annotated[int, Option(min=1, max=16, help="Bundles of terms among which the query is hidden; 1 hides nothing.")]
 
 
 def search(
@@ -38,7 +37,7 @@ def search(
     as_: Annotated[str | None, Option("--as", help="Name of the asking party.", show_default="the first")] = None,
     parties: Parties = 4,
     epsilon: Epsilon = 8.0,
-    among: Among = 3,
+    among: Annotated[int, Option(min=1, max=16, help="Bundles that hide the query; 1 hides nothing.")] = 3,
     top: Annotated[int, Option(min=1, max=1000, help="Number of documents to list.")] = 10,
     wait: Annotated[float, Option(min=0.0, help="With a party's folder: seconds to wait for answers.")] = 60.0,
     seed: Seed = 1,

@@ -158,7 +158,7 @@ class SiloSweep:
                 for n, figures in measure_by_parties(everyone, setting, seed).items():
                     number[n].append(figures)
                 continue
-            parties = everyone[: min(4, len(everyone))]
+            parties = everyone[:4]
             base = prepare_parties(parties, setting, seed, share_statistics(parties, protocol.statistics_epsilon, seed))
             budget[protocol].append(compare_methods(base, augment_parties(base, base.answers(protocol))))
         return self._measured({p: RepeatedComparison(outcomes) for p, outcomes in budget.items()}, number)
@@ -189,9 +189,7 @@ class SiloSweep:
             for p, r in budget.items()
         )
         sheet = ReportTable("CS-F-LTR by noise", ("noise", "ERR", "nDCG@10", "nDCG", "Global nDCG@10"), rows)
-        note = (
-            "The published ε covers the median of one answer only; the strict one covers all answers about a document."
-        )
+        note = "The published ε covers the median of one answer; the strict one covers all answers about a document."
         plain = budget[EXACT].values("cs-f-ltr")
         noisy = corrected([paired_t(budget[p].values("cs-f-ltr"), plain) for p in chosen["published"]])
         strict = [paired_t(budget[p].values("cs-f-ltr"), budget[p].values("global")) for p in chosen["strict"]]
