@@ -21,23 +21,47 @@ _ESTIMATORS = {"ips": IPS, "snips": SNIPS, "dr": DR}
 
 @dataclass(frozen=True)
 class Counterfactual(ListLearner):
-    """θ ← θ + η·Σ (v(a) − v(b))·∇P(a ≻ b) over the shown documents, v their relevance by clicks and propensities."""
+    """Counterfactual learning: θ ← θ + η·Σ (v(a) − v(b))·∇P(a ≻ b) over the shown documents.
+
+    v is a document's relevance, estimated from its click and the propensity p_r of its rank r, such as click/p_r (IPS).
+
+    Args:
+        eta: η, length of a step, above 0.
+        step: "interaction" moves θ after each list, "batch" once by their sum.
+        proximal: μ of FedProx, as in PDGD.
+        loss: "pairwise" over pairs of shown documents, "listwise" a softmax over the list.
+        estimator: Of relevance: "ips" inverse propensity, "snips" self-normalised, "dr" doubly robust.
+        power: p_r = (1/r)^power unless propensities are given; 0 means no position bias.
+        propensities: p_1, p_2, …, one in (0, 1] for each rank that is shown.
+        clip: Lower bound on propensities, in (0, 1].
+        reach: Pairs are of documents at most this many ranks apart.
+        temperature: τ of the lists that are explored.
+        window: w: no document of these lists is more than w positions from its rank; None leaves it free.
+        share: Share of the lists, in [0, 1], that are explored.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range, `counterfactual.proximal-overshoots` if η·μ is
+            above 2.
+
+    >>> Counterfactual(power=1.0).propensities_of(4)
+    array([1.        , 0.5       , 0.33333333, 0.25      ])
+    """
 
     kind: ClassVar[str] = "counterfactual"
     takes_any_list: ClassVar[bool] = True
 
-    eta: float = 0.1  # η, how far a step goes
-    step: Literal["interaction", "batch"] = "interaction"  # θ moves after each, or once by their sum
-    proximal: float = 0.0  # μ, as in PDGD
-    loss: Literal["pairwise", "listwise"] = "pairwise"  # over pairs of shown documents, or a softmax over the list
-    estimator: Literal["ips", "snips", "dr"] = "ips"  # of relevance: inverse propensity, self-normalised, doubly robust
-    power: float = 0.5  # p_r = (1/r)^power, unless propensities are given; between no position bias and 1/rank
-    propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that is shown
-    clip: float = 0.1  # lower bound on propensities
-    reach: int = 3  # pairs are of documents at most this many ranks apart
-    temperature: float = 1.0  # τ of the lists that are explored
-    window: int | None = None  # w, how far a document may move in them; none leaves it free
-    share: float = 0.0  # s of the lists are explored
+    eta: float = 0.1
+    step: Literal["interaction", "batch"] = "interaction"
+    proximal: float = 0.0
+    loss: Literal["pairwise", "listwise"] = "pairwise"
+    estimator: Literal["ips", "snips", "dr"] = "ips"
+    power: float = 0.5
+    propensities: tuple[float, ...] | None = None
+    clip: float = 0.1
+    reach: int = 3
+    temperature: float = 1.0
+    window: int | None = None
+    share: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,12 +31,26 @@ WINNER_DRAW = 0x7FFFFFFF
 
 @dataclass(frozen=True)
 class DBGD(CompiledLearner):
-    """θ ← θ + γ·u if θ + δ·u wins a team-draft comparison, u uniform on the unit sphere."""
+    """Dueling bandit gradient descent: θ ← θ + γ·u if θ + δ·u wins against θ on an interleaved list.
+
+    u is uniform on the unit sphere. The list is a team draft of both rankings; the ranker whose documents got more clicks
+    wins (Yue and Joachims 2009).
+
+    Args:
+        delta: δ, distance of the candidate, above 0.
+        gamma: γ, step towards a winner, above 0.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
+
+    >>> DBGD(delta=0.5, gamma=0.05).kind
+    'dbgd'
+    """
 
     kind: ClassVar[str] = "dbgd"
 
-    delta: float = 1.0  # δ, distance of the candidate
-    gamma: float = 0.01  # γ, step towards a winner
+    delta: float = 1.0
+    gamma: float = 0.01
 
     def __post_init__(self) -> None:
         require_range("delta", self.delta, above=0.0)
@@ -48,14 +62,29 @@ class DBGD(CompiledLearner):
 
 @dataclass(frozen=True)
 class MGD(CompiledLearner):
-    """θ ← θ + α·mean of the directions u_i whose θ + δ·u_i beat θ in one multileaved list."""
+    """Multileaved DBGD: θ ← θ + α·mean of the directions u_i whose θ + δ·u_i beat θ on one multileaved list.
+
+    A candidate beats θ if its documents got more clicks (Schuth et al. 2016).
+
+    Args:
+        candidates: n, rankers compared with θ on a list, from 1 to 1000.
+        delta: δ, distance of the candidates, above 0.
+        alpha: α, step towards the winners, above 0.
+        winner: "mean" follows the mean of the winners (MGD-M), "one" a winner drawn at random (MGD-W).
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
+
+    >>> MGD(candidates=4, winner="one").candidates
+    4
+    """
 
     kind: ClassVar[str] = "mgd"
 
-    candidates: int = 9  # n, rankers compared with θ on a list
-    delta: float = 1.0  # δ, distance of the candidates
-    alpha: float = 0.01  # α, step towards the winners
-    winner: Literal["mean", "one"] = "mean"  # MGD-M follows the mean of the winners, MGD-W one drawn at random
+    candidates: int = 9
+    delta: float = 1.0
+    alpha: float = 0.01
+    winner: Literal["mean", "one"] = "mean"
 
     def __post_init__(self) -> None:
         require_range("candidates", self.candidates, least=1, most=1000)

@@ -24,16 +24,30 @@ from quorank.metrics.evaluator import top_k
 
 @dataclass(frozen=True)
 class Evolution(CompiledLearner):
-    """θ_s ~ N(φ, σ²I) in antithetic pairs; the reward is measured on the clicks of deterministic lists."""
+    """Evolution strategies: a client sends its seed and two measurements, from which the server rebuilds a gradient.
+
+    The client shows half of its lists by φ + σz and half by φ − σz, z ~ N(0, I) from its seed, and measures the mean
+    reward of both; the server estimates g as the mean of (f(φ + σz) − f(φ − σz))/2 · z/σ over clients (eq. 4).
+
+    Args:
+        sigma: σ, standard deviation of the perturbations, above 0.
+        metric: Reward: "maxrr" of the clicks, or "ndcg", their DCG@k over that of a list clicked throughout.
+
+    Raises:
+        BadInput: `value.out-of-range` if σ is not above 0, `evolution.odd-interactions` from `check`.
+
+    >>> learner = Evolution(sigma=0.05)
+    >>> learner.sends_metric, learner.metric
+    (True, 'maxrr')
+    """
 
     kind: ClassVar[str] = "evolution"
     learns_on_client: ClassVar[bool] = False
     sends_metric: ClassVar[bool] = True
     estimates_gradient: ClassVar[bool] = True
 
-    sigma: float = 0.01  # σ, standard deviation of the perturbations
-    # f: MaxRR, or DCG@k of the clicks over that of a list clicked throughout
-    metric: Literal["maxrr", "ndcg"] = "maxrr"  # what of the clicks is the reward
+    sigma: float = 0.01
+    metric: Literal["maxrr", "ndcg"] = "maxrr"
 
     def __post_init__(self) -> None:
         require_range("sigma", self.sigma, above=0.0)

@@ -47,33 +47,61 @@ FEWEST = 100
 
 @dataclass(frozen=True)
 class LambdaMART(CompiledLearner):
-    """Trees of depth D, each leaf worth −η·G/(H + λ)."""
+    """LambdaMART: trees of depth D grown from sums over clients, each leaf worth −η·G/(H + λ).
+
+    G and H are the sums of the leaf's LambdaRank gradients and second derivatives.
+
+    Args:
+        eta: η, shrinkage of each tree, in (0, 10].
+        depth: D, levels of splits.
+        bins: Largest number of bins of a feature.
+        least_data: Least number of documents in a leaf.
+        least_hessian: Least H of a leaf.
+        ridge: λ, added to H of a leaf.
+        least_gain: Gain that a split must exceed.
+        sigmoid: σ, steepness of the pairwise logistic loss, in (0, 100].
+        truncation: Pairs have a document above this rank.
+        norm: Gradients of a list are normalised, as LightGBM's lambdarank_norm does.
+        splits: "best" of the highest gain, or "random", which tolerates noise.
+        batch: Trees of a round, with random splits.
+        quantile_releases: Noisy releases from which bins are agreed; 0 means an even grid from 0 to 1.
+        feedback: "labels", or "clicks" of logged lists.
+        power: p_r = (1/r)^power of logged lists unless propensities are given; 0 takes clicks as they are.
+        propensities: p_1, p_2, …, one in (0, 1] for each rank that was shown.
+        clip: Lower bound on propensities, in (0, 1].
+        exploration: Temperature of the logged lists, in standard deviations of the production ranker's scores.
+        least_lists: Training lists below which trees are refused.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range, `option.conflict` for a batch of best splits.
+
+    >>> LambdaMART(feedback="clicks", power=1.0, clip=0.3).rank_propensities(4)
+    array([1.        , 0.5       , 0.33333333, 0.3       ])
+    """
 
     kind: ClassVar[str] = "lambdamart"
     learns_on_client: ClassVar[bool] = False
     grows_trees: ClassVar[bool] = True
 
-    eta: float = 0.1  # η, shrinkage of each tree
-    depth: int = 6  # D, levels of splits
-    bins: int = 64  # bins of a feature, at most
-    least_data: int = 20  # documents of a leaf at least
-    least_hessian: float = 1e-3  # H of a leaf at least
-    ridge: float = 0.0  # λ, added to H of a leaf
-    least_gain: float = 0.0  # gain that a split must exceed
-    sigmoid: float = 1.0  # σ, steepness of the pairwise logistic loss
-    truncation: int = 30  # a pair has a document above this rank
-    norm: bool = True  # lambdas of a list are normalised, LightGBM's lambdarank_norm
-    splits: Literal["best", "random"] = "best"  # of the highest gain, or random (which tolerates noise)
-    batch: int = 1  # trees of a round, where splits are random
-    quantile_releases: int = 10  # that bins are agreed from, where there is noise; 0: an even grid from 0 to 1
-    feedback: Literal["labels", "clicks"] = "labels"  # what is learned from: labels, or clicks of logged lists
-    power: float = 1.0  # p_r = (1/r)^power of logged lists, unless propensities are given; 0 takes clicks as they are
-    propensities: tuple[float, ...] | None = None  # p_1, p_2, …, one for each rank that was shown
-    clip: float = 0.1  # a propensity below this counts as this much
-    exploration: float = (
-        0.5  # temperature of the lists that were logged, in deviations of the production ranker's scores
-    )
-    least_lists: int = FEWEST  # training lists below which trees are refused
+    eta: float = 0.1
+    depth: int = 6
+    bins: int = 64
+    least_data: int = 20
+    least_hessian: float = 1e-3
+    ridge: float = 0.0
+    least_gain: float = 0.0
+    sigmoid: float = 1.0
+    truncation: int = 30
+    norm: bool = True
+    splits: Literal["best", "random"] = "best"
+    batch: int = 1
+    quantile_releases: int = 10
+    feedback: Literal["labels", "clicks"] = "labels"
+    power: float = 1.0
+    propensities: tuple[float, ...] | None = None
+    clip: float = 0.1
+    exploration: float = 0.5
+    least_lists: int = FEWEST
 
     def __post_init__(self) -> None:
         require_range("eta", self.eta, above=0.0, most=10.0)

@@ -33,15 +33,31 @@ from quorank.metrics.evaluator import top_k
 
 @dataclass(frozen=True)
 class PairRank(CompiledLearner):
-    """Certain pairs keep their order, uncertain ones are shuffled; a logistic step on the pairs that were clicked apart."""
+    """PairRank: certain pairs keep their order, uncertain ones are shuffled; θ follows a pairwise logistic loss.
+
+    The order of a pair is certain if σ(|f(a) − f(b)|) − α·‖x_a − x_b‖/√(λ + n·t) > ½ in round t, from 0. The step is
+    θ ← θ + η·Σ σ(f(b) − f(a))·(∇f(a) − ∇f(b)) over the pairs of a block with a clicked and b not.
+
+    Args:
+        eta: η, length of a step, above 0.
+        alpha: α of the confidence bound, above 0.
+        ridge: λ, initial information in each direction, above 0.
+        growth: n, information that a round adds, at least 0.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range.
+
+    >>> PairRank(alpha=1.0, ridge=4.0, growth=0.0).width(round_=7)
+    0.5
+    """
 
     kind: ClassVar[str] = "pairrank"
     needs_gradient: ClassVar[bool] = True
 
-    eta: float = 0.1  # η, how far a step goes
-    alpha: float = 1.0  # α, of the confidence bound
-    ridge: float = 1.0  # λ, what M begins with in each direction
-    growth: float = 10.0  # n, what a round adds to M
+    eta: float = 0.1
+    alpha: float = 1.0
+    ridge: float = 1.0
+    growth: float = 10.0
 
     def __post_init__(self) -> None:
         require_range("eta", self.eta, above=0.0)

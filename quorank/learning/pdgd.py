@@ -316,21 +316,35 @@ _replay_lists = client_loop(_show_logged, _learn_logged, _click_logged, _count_l
 
 @dataclass(frozen=True)
 class PDGD(ListLearner):
-    """θ ← θ + η ∇f after each interaction (algorithm 1), or once with the sum over a batch (the batched baseline).
+    """Pairwise Differentiable Gradient Descent: θ ← θ + η·Σ ρ(a, b)·∇P(a ≻ b) over preferred pairs (FPDGD algorithm 1).
 
-    `temperature`, `window` and `share` say how far and how often lists may differ from the ranking (`exploration`): no
-    document is shown more than `window` positions from its rank, and all but a `share` of the lists are the ranking
-    itself, from which nothing is learned. ρ is that of the distribution which drew the list, the slope that of f.
+    a ≻ b if a was clicked and b was not, b at most one rank behind the last click. P(a ≻ b) = e^f(a) / (e^f(a) + e^f(b)),
+    and ρ = P(R*) / (P(R) + P(R*)) corrects for the list R that was drawn, R* having a and b exchanged (eqs 5 and 6).
+    ρ is that of the distribution from which the list was drawn, the slope that of f.
+
+    Args:
+        eta: η, length of a step, above 0.
+        step: "interaction" moves θ after each list, "batch" once by the sum over all (the batched baseline).
+        proximal: μ of FedProx (Li et al. 2020): each step also goes −η·μ·(θ − θ of the round).
+        temperature: τ, above 0: lists are drawn from f/τ.
+        window: w: no document is shown more than w positions from its rank; None leaves it free.
+        share: Share of the lists, in (0, 1], that are drawn; the others are the ranking itself, which teaches nothing.
+
+    Raises:
+        BadInput: `value.out-of-range` if a field is outside its range, `pdgd.proximal-overshoots` if η·μ is above 2.
+
+    >>> PDGD(eta=0.1, temperature=0.5).pdgd_eta is None  # the published method draws lists from f itself
+    True
     """
 
     kind: ClassVar[str] = "pdgd"
 
-    eta: float = 0.1  # η of algorithm 1, how far a step goes
-    step: Literal["interaction", "batch"] = "interaction"  # θ moves after each, or once by their sum
-    proximal: float = 0.0  # μ of FedProx (Li et al. 2020): each step also goes −η·μ·(θ − θ of the round)
-    temperature: float = 1.0  # τ: lists are drawn from f/τ
-    window: int | None = None  # w: how far a document may move; none leaves it free
-    share: float = 1.0  # s of the lists are explored
+    eta: float = 0.1
+    step: Literal["interaction", "batch"] = "interaction"
+    proximal: float = 0.0
+    temperature: float = 1.0
+    window: int | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
