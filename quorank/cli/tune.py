@@ -104,16 +104,8 @@ def show(
     if declared is not None:
         check_model(known, declared, str(model))
     shipped = None if declared is None else declared.named(declared.shipped)
-    content = {
-        "heuristic": known.heuristic,
-        "version": known.version,
-        "weights": dict(known.weights),
-        "shipped": shipped,
-        "updates": known.updates,
-        "loss": known.loss,
-        "optimiser": known.optimiser,
-    }
-    print_result(content, json, _show_model)
+    fields = ("heuristic", "version", "weights", "updates", "loss", "optimiser")
+    print_result({name: getattr(known, name) for name in fields} | {"shipped": shipped}, json, _show_model)
 
 
 def _show_model(model: dict[str, Any]) -> None:
