@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import Quorank
-from interrupted_runs import stopped_run
-from quick_runs import run_quickly
+from quick_runs import run_quickly, stopped_run
 from unlearning_runs import FILE, experiment, kept, made
 
 from quorank.errors import BadInput

@@ -1,15 +1,18 @@
-"""Ctrl-C, kill and resume as a person meets them: with signals to a process."""
+"""Ctrl-C, kill and resume as a person meets them: with signals to a process, also to one of a grid with two jobs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, Quorank, environment
+from command_line import SMALL, Outcome, Quorank, command, environment
 from quick_runs import run_quickly
 from small_runs import files_of
 
@@ -157,3 +160,44 @@ def test_a_grid_stopped_by_ctrl_c_goes_on(own_folder: Path, tmp_path: Path, quor
     assert [line.split()[1] for line in outcome.err.splitlines()[1:]] == ["seed=2"]
     assert Path("made/seed=1/summary.json").stat().st_mtime_ns == kept
     assert files_of(Path("made/seed=2")) == files_of(played("seed = 2\n" + SHORTER, Path("alone")))
+
+
+@contextlib.contextmanager
+def running_grid(tmp_path, text):
+    """A grid with two jobs as a process, once both of them run."""
+    Path("g.toml").write_text(SMALL.replace("rounds = 12", "rounds = 300000") + text)
+    p = subprocess.Popen(
+        command("run", "g.toml", "--jobs", 2, "--out", "made"),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while not all(Path("made", f"seed={s}", "run.toml").exists() for s in (1, 2)):
+            time.sleep(0.05)
+        yield p
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(p.pid, signal.SIGKILL)
+
+
+def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
+    with running_grid(tmp_path, "[grid]\nseed = [1, 2, 3]\n") as p:
+        time.sleep(0.2)
+        os.killpg(p.pid, signal.SIGINT)  # what a terminal does
+        p.communicate(timeout=15)
+    assert p.returncode == 130
+    assert not Path("made/seed=3").exists()
+
+
+def test_worker_killed(tmp_path, own_folder):
+    with running_grid(tmp_path, "[grid]\nseed = [1, 2]\n") as p:
+        kids = subprocess.run(
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
+        ).stdout
+        kid = next(int(line.split()[0]) for line in kids.splitlines() if "spawn_main" in line)
+        os.kill(kid, signal.SIGKILL)
+        _, err = p.communicate(timeout=30)
+    assert "Traceback" not in err, err[-300:]

@@ -1,4 +1,4 @@
-"""`quorank run` from outside: what it writes, what it prints, where it writes."""
+"""`quorank run` from outside, also with a [grid]: what it writes, what it prints, where it writes, and what is compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from command_line import Outcome, Quorank
+from command_line import SMALL, Outcome, Quorank
 
 from quorank.cli import display
 from quorank.experiments.experiment import SECTIONS, Experiment
@@ -199,3 +199,71 @@ def test_logs_are_for_single_runs_and_known_tools(quorank: Quorank, own_folder: 
     (own_folder / "grid.toml").write_text("[grid]\nseed = [1, 2]\n")
     assert quorank("run", "grid.toml", "--log", "tensorboard:x", "--out", "made").code == 2
     assert not Path("made").exists()
+
+
+GRID = (
+    SMALL.replace("rounds = 12", "rounds = 3")
+    + '\n[grid]\nseed = [1, 2]\n"users.preset" = ["perfect", "informational"]\n'
+)
+
+
+@pytest.fixture
+def grid_file(own_folder: Path) -> Path:
+    (own_folder / "grid.toml").write_text(GRID)
+    return Path("grid.toml")
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_a_line_per_run_then_a_table_then_a_page(quorank: Quorank, grid_file: Path) -> None:
+    outcome = quorank("run", grid_file)
+    assert outcome.code == 0
+    first, *lines = outcome.err.splitlines()
+    assert first.startswith("4 runs")
+    assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
+    assert all("nDCG@10" in line for line in lines)
+    assert "users.preset=informational" in outcome.out and max(map(len, outcome.out.splitlines())) <= 80
+    assert outcome.out.splitlines()[-1] == "report   runs/grid/report.html"
+    table = quorank("compare", "runs/grid")
+    assert table.code == 0 and table.out.splitlines() == outcome.out.splitlines()[:-1]
+    compared = json.loads(quorank("compare", "runs/grid", "--json").out)
+    assert [setting["n"] for setting in compared["settings"]] == [2, 2]
+    assert [Path(run).name for run in compared["settings"][0]["runs"]] == [
+        "seed=1,preset=perfect",
+        "seed=2,preset=perfect",
+    ]
+    assert quorank("report", "runs/grid", "--out", "page.html").out == "page.html\n"
+    assert "users.preset" in Path("page.html").read_text()
+    one = quorank("report", "runs/grid/seed=1,preset=perfect")
+    assert one.code == 0 and Path(one.out.strip()).name == "report.html"
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_json_is_a_list_of_named_summaries(quorank: Quorank, grid_file: Path) -> None:
+    outcome = quorank("run", grid_file, "--json", "-q", "--out", "made")
+    assert outcome.err == ""
+    found = json.loads(outcome.out)
+    assert [run["run"] for run in found] == json.loads(Path("made/grid.json").read_text())["runs"]
+    for run in found:
+        summary = json.loads(Path("made", run.pop("run"), "summary.json").read_text())
+        assert run == summary
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_the_seed_of_the_command_line_replaces_the_seeds_of_the_grid(quorank: Quorank, grid_file: Path) -> None:
+    found = json.loads(quorank("run", grid_file, "--seed", 7, "--json", "-q").out)
+    assert [(run["run"], run["seed"]) for run in found] == [("preset=perfect", 7), ("preset=informational", 7)]
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_one_name_of_two_collections_is_read_anew(quorank: Quorank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection is kept by the text of its source, which means another one in another folder."""
+    for d in ("x", "y"):
+        Path(d).mkdir()
+        quorank("data", "synthesize", "mq2007", "--queries", 30, "--seed", 1 if d == "x" else 2, "--out", f"{d}/mine24")
+    rankers = []
+    for d in ("x", "y"):
+        monkeypatch.chdir(d)
+        quorank("run", "../small.toml", "--set", "data.source=mine24", "--out", "made", "-q")
+        rankers.append(Path("made/ranker.json").read_bytes())
+        monkeypatch.chdir("..")
+    assert rankers[0] != rankers[1]

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from command_line import Quorank
 from dp_accounting import gaussian_mechanism
-from interrupted_runs import stopped_run
-from quick_runs import run_quickly
+from quick_runs import run_quickly, stopped_run
 from unlearning_runs import experiment, kept, made
 
 from quorank.data.source import DataSource

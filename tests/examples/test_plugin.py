@@ -46,17 +46,8 @@ def called(installed: dict[str, str], folder: Path, *words: object) -> Outcome:
 def test_an_experiment_of_foreign_parts_runs_and_is_told_of(installed, tmp_path) -> None:
     """TOML, --set, run.toml, the ledger and the report know every part of the package."""
     run = tmp_path / "run"
-    done = called(
-        installed,
-        tmp_path,
-        "run",
-        PLUGIN / "experiment.toml",
-        "--set",
-        "federation.server.beta=0.7",
-        "--out",
-        run,
-        "--json",
-    )
+    words = ("run", PLUGIN / "experiment.toml", "--set", "federation.server.beta=0.7")
+    done = called(installed, tmp_path, *words, "--out", run, "--json")
     assert done.code == 0, done.err
     summary = json.loads(done.out)
     assert summary["privacy"]["kind"] == "one-bit"

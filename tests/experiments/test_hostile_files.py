@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damaged_files import damaged_archives, damaged_bytes, damaged_json
-from interrupted_runs import stopped_run
 from made_up_runs import reseal
-from quick_runs import run_quickly
+from quick_runs import run_quickly, stopped_run
 from refusals import refused
 from small_runs import all_files_of, experiment
 

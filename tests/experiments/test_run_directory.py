@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interrupted_runs import stopped_run
 from made_up_runs import load_run, load_runs
-from quick_runs import run_quickly
+from quick_runs import run_quickly, stopped_run
 from small_runs import experiment, files_of
 
 from quorank.errors import BadInput

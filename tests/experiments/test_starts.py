@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_runs import RUNS
-from interrupted_runs import stopped_run
-from quick_runs import run_quickly
+from quick_runs import run_quickly, stopped_run
 from refusals import refused
 from small_runs import document, experiment, files_of
 

@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import struct
 import tarfile
 import time
@@ -41,6 +42,8 @@ from quorank.files.untrusted import (
     translate_errors,
     xml_events,
 )
+from quorank.search.index.writing import INDEX
+from quorank.service.store.sqlite import APPLICATION
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 TEXT = b"one line of a file\n" * 5000
@@ -313,3 +316,14 @@ def test_an_error_of_our_own_is_no_damaged_file() -> None:
         raise BadInput("letor.empty", "z")
     with refused("file.damaged", "x"), translate_errors("x", "y"):
         raise RecursionError
+
+
+_ID = re.compile(r"(?:FileKind\(\s*|APPLICATION = )(0x[0-9A-Fa-f]{8})")
+
+
+def test_no_two_kinds_of_file_share_an_application_id() -> None:
+    """A file of one kind would be opened, and changed, as one of the other."""
+    package = Path(quorank.__file__).parent
+    found = [int(number, 16) for path in package.rglob("*.py") for number in _ID.findall(path.read_text())]
+    assert {INDEX.application, APPLICATION} <= {*found} and len(found) >= 6
+    assert len({*found}) == len(found)
