@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import struct
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import python
 from devices import CLIENTS, SEED, coordinator_of, random_theta, simulator_of, state_after, terms_of, user_of
 from refusals import refused
 from small_service import Said, SmallService
@@ -37,13 +36,7 @@ DAY = 86400.0
 def service_of(collection, privacy=None, clients=1, client=0):
     simulator = simulator_of(collection, Federation(clients, 3, privacy=privacy or NoPrivacy()))
     coordinator = coordinator_of(simulator)
-
-    def others(task, waiting):
-        return simulator.replies(task, np.array(waiting)) if waiting else []
-
-    made = SmallService(terms_of(simulator, client, run=coordinator.run), coordinator, others)
-    made.simulator = simulator
-    return made
+    return SmallService.over(coordinator, simulator, terms_of(simulator, client, run=coordinator.run))
 
 
 @pytest.fixture
@@ -270,8 +263,7 @@ def test_threads_and_asyncio_sync_once_and_a_second_process_is_told(service, tmp
     assert asyncio.run(asyncio.to_thread(client.sync)).outcome == "early"
     program = "import sys; from quorank.member import Client\n"
     program += "try: Client.open(sys.argv[1])\nexcept Exception as e: print(e.code)"
-    words = [sys.executable, "-c", program, str(tmp_path / "device")]
-    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "folder.busy"
+    assert python(tmp_path, "-c", program, tmp_path / "device").out.strip() == "folder.busy"
 
 
 def test_an_invitation_is_used_once_and_a_folder_is_of_one(service, tmp_path) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from silo_sessions import HOLDINGS, NAMES, Group, identity_of, step_through, terms_of
+from silo_sessions import HOLDINGS, NAMES, Group, ScriptedLine, identity_of, step_through, terms_of
 
 from quorank.member.party import SERVER, SiloParty, sent_log
 from quorank.member.party_run import take_part
 from quorank.protocol import frames
-from quorank.protocol.http_client import ServedMail, ServedTask
+from quorank.protocol.http_client import ServedMail
 from quorank.protocol.messages import Declined
 from quorank.silos.envelopes import Envelope, Kind
 from quorank.silos.session.records import (
@@ -219,23 +219,6 @@ def test_it_gets_each_sum_once_and_no_more_than_were_agreed(folders, tmp_path) -
     party.close()
 
 
-class Hostile:
-    """A service that fills a party's mailbox with anything, and keeps what it is given."""
-
-    def __init__(self, *letters: bytes) -> None:
-        self.letters, self.given = list(letters), list[bytes]()
-
-    def mail(self, most: int = 0) -> ServedMail:
-        return ServedMail(0.0, len(self.given), self.letters.pop(0)) if self.letters else ServedMail(0.0)
-
-    def answer(self, number: int, content: bytes) -> float:
-        self.given.append(content)
-        return 0.0
-
-    def task(self, etag: str = "") -> ServedTask:
-        return ServedTask(0.0, "secure", 0, b"")
-
-
 def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
     """Noise, huge, cut off, changed, of another run, for another party, from the future."""
     shutil.copytree(folders["statistics"], tmp_path / "north")
@@ -244,7 +227,7 @@ def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
     sound = messages(party, RECORDS["hello again"])
     raw = sound.to_bytes(to_party=True)
     other = terms_of("trees").digest[:16]
-    line = Hostile(
+    letters = (
         b"\0", b"QSp2", draw.randbytes(1000), draw.randbytes(MOST_MESSAGE), bytes(MOST_MESSAGE + 1), raw[:-1], raw + b"\0",
         raw[:40] + bytes([raw[40] ^ 1]) + raw[41:], sound.to_bytes(to_party=False),
         SiloMessage(0, other, 0, 0, ()).to_bytes(to_party=True),
@@ -253,10 +236,10 @@ def test_what_is_no_message_is_answered_with_nothing(folders, tmp_path) -> None:
         SiloMessage(0, sound.digest, 0, 2**60, sound.pieces).to_bytes(to_party=True),
         b"GET / HTTP/1.1\r\n\r\n", b'{"code": "import os"}',
     )  # fmt: skip
-    letters = len(line.letters)
+    line = ScriptedLine(*(ServedMail(0.0, number, letter) for number, letter in enumerate(letters)))
     with Watched() as done:
-        assert not take_part(party, line, lambda: len(line.given) == letters, sleep=lambda seconds: None)
-    assert line.given == [b""] * letters and sent_log(party.folder) == before
+        assert not take_part(party, line, lambda: len(line.answers) == len(letters), sleep=lambda seconds: None)
+    assert [content for _, content in line.answers] == [b""] * len(letters) and sent_log(party.folder) == before
     assert not [one for one in done if one[0] in CODE or one[0].startswith(ACTIONS)]
     party.close()
 
@@ -265,10 +248,11 @@ def test_without_consent_it_hears_nothing(folders, tmp_path) -> None:
     shutil.copytree(folders["agreement"], tmp_path / "north")
     agreed = False
     party = SiloParty(tmp_path / "north", NORTH, TERMS, HOLDINGS[0], consent=lambda: agreed)
-    line, looks = Hostile(messages(party, b"\xee").to_bytes(to_party=True)), iter(range(20))
+    letter, looks = messages(party, b"\xee").to_bytes(to_party=True), iter(range(20))
+    line = ScriptedLine(ServedMail(0.0, 0, letter))
     assert not take_part(
         party, line, lambda: next(looks, None) is None, lambda: agreed, sleep=lambda seconds: None, clock=time.monotonic
     )
-    assert line.given == [] and len(line.letters) == 1
-    assert party.answer(line.letters[0]) == Declined("consent")
+    assert line.answers == [] and len(line.said) == 1
+    assert party.answer(letter) == Declined("consent")
     party.close()

@@ -72,12 +72,8 @@ def service(here):
     """The run of the experiment's client 1, with the others simulated."""
     simulator = Runner(experiment(folder=here), threads=1).simulator
     coordinator = Coordinator(simulator.federation, simulator.mechanism, simulator.initial(), 6, "spring", 1)
-
-    def others(task, waiting):
-        return simulator.replies(task, np.array(waiting)) if waiting else []
-
     terms = terms_of(experiment(folder=here), 46, 1, "spring")
-    with SmallService(terms, coordinator, others).running(here) as made:
+    with SmallService.over(coordinator, simulator, terms).running(here) as made:
         made.invitation(here / "desk.json")
         yield made
 

@@ -15,15 +15,16 @@ import pytest
 import refusals
 from real_services import free_port, until
 from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace, write_collection
-from silo_sessions import Group, step_through, terms_of
+from silo_sessions import Group, ScriptedLine, step_through, terms_of
 
 from quorank.errors import BadInput
 from quorank.member.party_folder import PartyFolder
 from quorank.member.party_run import take_part
-from quorank.protocol.http_client import ServedMail, ServedTask, ServiceRefusal
+from quorank.protocol.http_client import ServedMail, ServiceRefusal
 from quorank.rankers.ranker_file import read_ranker
 
-LONG = SMALL.replace("turns = 3", "turns = 30")
+TURNS = 24
+LONG = SMALL.replace("turns = 3", f"turns = {TURNS}")
 
 
 @pytest.fixture
@@ -86,12 +87,11 @@ def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(he
     for name in NAMES:
         write_collection(here / f"texts-{name}", name)
         call("invite", "home", name)
-    store, log, parties = home.store(), here / "service.log", Parties(here)
+    log, parties = here / "service.log", Parties(here)
     ended: dict[str, int] = {}
 
     def turns() -> int:
-        content = store.document("status.json")
-        return 0 if content is None else int(json.loads(content)["rounds"])
+        return sum(entry["kind"] == "part" for entry in sent(here, "south"))
 
     def child(name: str) -> int:
         found: int = json.loads((home.path / "supervisor.json").read_text())["children"][name]
@@ -105,25 +105,24 @@ def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(he
             until(lambda: any(entry["kind"] == "statistics" for entry in sent(here, "west")), parties.said)
             ended["west"] = parties.end("west", signal.SIGKILL)
             parties.begin("west")
-            until(lambda: turns() >= 4, parties.said)
+            until(lambda: turns() >= 2, parties.said)
             os.kill(child("holder"), signal.SIGKILL)
             before = turns()
-            until(lambda: turns() > before + 4, parties.said)
+            until(lambda: turns() > before + 2, parties.said)
             os.kill(child("worker-0"), signal.SIGKILL)
             before = turns()
-            until(lambda: turns() > before + 4, parties.said)
-            ended["north"] = parties.end("north", signal.SIGTERM)
-            parties.begin("north")
+            until(lambda: turns() > before + 2, parties.said)
+            ended["north"] = parties.end("north", signal.SIGTERM)  # no turn ends without it
             service.terminate()
+            parties.begin("north")
             assert service.wait(60) == 0
         stopped = json.loads(call("status", "home", "--json"))
-        assert stopped["state"] == "stopped" and 12 <= stopped["rounds"] < 30 and stopped["kind"] == "parties"
+        assert stopped["state"] == "stopped" and 6 <= stopped["rounds"] < TURNS and stopped["kind"] == "parties"
         with serving(home.path, log) as service:
             assert service.wait(120) == 0, parties.said()
             codes = {name: parties.children[name].wait(60) for name in NAMES}
     finally:
         parties.close()
-        store.close()
     assert ended == {"west": -9, "north": 130} and codes == dict.fromkeys(NAMES, 0), parties.said()
     wanted = in_process(home.group, [PartyFolder.open(here / f"data-{name}").holding() for name in NAMES])
     for folder in (home.path, *(here / f"data-{name}" for name in NAMES)):
@@ -135,7 +134,7 @@ def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(he
     told = log.read_text()
     assert "finished" in told and str(here) not in told and "north" not in told and "Traceback" not in told
     table = json.loads(call("status", "home", "--json"))
-    assert (table["state"], table["phase"], table["rounds"]) == ("done", "done", 30)
+    assert (table["state"], table["phase"], table["rounds"]) == ("done", "done", TURNS)
     assert [party["name"] for party in table["members"]] == list(NAMES)
     kinds = {entry["kind"] for entry in sent(here, "north")}
     assert kinds >= {"hello", "contribution", "statistics", "part", "kept"}
@@ -158,26 +157,6 @@ def sent(here: Path, name: str) -> list[dict]:
 # ---------------------------------------------------------------- the loop
 
 
-class Script:
-    """A line on which a service says what it is told to; None ends the test's patience."""
-
-    def __init__(self, *said: ServedMail | ServiceRefusal, over: bool = False) -> None:
-        self.said, self.over, self.answers = list(said), over, list[tuple[int, bytes]]()
-
-    def mail(self, most: int = 0) -> ServedMail:
-        found = self.said.pop(0) if self.said else ServedMail(0.1)
-        if isinstance(found, ServiceRefusal):
-            raise found
-        return found
-
-    def answer(self, number: int, content: bytes) -> float:
-        self.answers.append((number, content))
-        return 0.1
-
-    def task(self, etag: str = "") -> ServedTask:
-        return ServedTask(1.0, "over" if self.over else "secure", 0, b"")
-
-
 @pytest.fixture
 def group(tmp_path) -> Iterator[Group]:
     made_ = Group(tmp_path / "group", terms_of())
@@ -188,7 +167,7 @@ def group(tmp_path) -> Iterator[Group]:
 def test_a_party_waits_for_its_service_and_for_consent(group) -> None:
     now, agreed, faults = [0.0], [False], list[str]()
     content = group.server.due("north")
-    line = Script(
+    line = ScriptedLine(
         *[ServiceRefusal("service.away", "away")] * 3, ServedMail(0.0, 7, b"noise"), ServedMail(0.0, 8, content)
     )
 
@@ -214,16 +193,16 @@ def test_a_party_waits_for_its_service_and_for_consent(group) -> None:
 
 def test_a_party_with_the_ranker_ends_when_all_is_said_or_nobody_is_there(group) -> None:
     step_through(group)
-    now, line = [0.0], Script(over=True)
+    now, line = [0.0], ScriptedLine(over=True)
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    def play(line: Script) -> bool:
+    def play(line: ScriptedLine) -> bool:
         return take_part(group.parties["north"], line, lambda: False, clock=lambda: now[0], sleep=sleep)
 
     assert play(line)
-    gone = Script(*[ServiceRefusal("service.away", "away")] * 50)
+    gone = ScriptedLine(*[ServiceRefusal("service.away", "away")] * 50)
     assert play(gone) and now[0] > 180.0
     with pytest.raises(BadInput):
-        play(Script(ServiceRefusal("request.signature", "x", 401)))
+        play(ScriptedLine(ServiceRefusal("request.signature", "x", 401)))

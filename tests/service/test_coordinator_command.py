@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from signed_calls import Caller, over_tls
 from quorank.cli import service
 from quorank.cli.coordinator import app
 from quorank.protocol.invitation import Invitation
+from quorank.service.dashboard.event_log import EventLog
+from quorank.service.holders.tuning import TuningHome, TuningService
 from quorank.service.home import Home
 
 SMALL = """\
@@ -178,21 +181,21 @@ def test_a_start_in_the_background(here: Path) -> None:
     assert "worker_started" in log and "anna" not in log
 
 
-def test_a_tuning_is_started_invited_to_and_shown(here: Path) -> None:
+def test_a_tuning_is_started_invited_to_and_shown(started: list[list[str]], here: Path) -> None:
     (here / "tune.toml").write_text('heuristic = "decay"\niterations = 7\n')
-    port = free_port()
     with refused("option.conflict", "--tune"):
         call("start", "home", "--tune", "tune.toml", "--experiment", "small.toml")
-    call("start", "home", "--tune", "tune.toml", "--port", port, "--workers", 1, "--detach", "--json")
-    try:
-        until(lambda: json.loads(call("status", "home", "--json"))["state"] == "running")
+    call("start", "home", "--tune", "tune.toml")
+    assert started[-1][1:] == ["-m", "quorank.service.supervisor", str(here / "home")]
+    home = TuningHome.open(here / "home")
+    with closing(home.store()) as store, home.running():
+        assert store.hold() is not None
+        TuningService(home, store, EventLog(None)).publish("running")
         call("invite", "home", "desk")
         assert Invitation.read(here / "desk.json").terms["heuristic"]["name"] == "decay"
         status = json.loads(call("status", "home", "--json"))
-        assert status["kind"] == "tuning" and status["rounds_planned"] == 7
+        assert (status["kind"], status["state"], status["rounds_planned"]) == ("tuning", "running", 7)
         assert [weight["name"] for weight in status["weights"]] == ["high", "medium", "low", "half-life"]
         assert "versions" in call("status", "home")
-    finally:
-        call("stop", "home")
     with refused("option.fixed", "--tune"):
         call("start", "home", "--tune", "tune.toml")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cryptography import x509
 from refusals import refused
-from signed_calls import folder_of
+from signed_calls import NOISY, folder_of
 from silo_groups import mode
 
 from quorank.cli import machine_files
@@ -141,7 +141,7 @@ def test_invitations_hold_no_key_and_are_good_once(home: Home, tmp_path: Path) -
 
 
 def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path: Path) -> None:
-    homes = [folder_of(tmp_path / name, privacy="gaussian") for name in "ab"]
+    homes = [folder_of(tmp_path / name, privacy=NOISY) for name in "ab"]
 
     def played(home: Home) -> tuple[bytes, int]:
         store = home.store()

@@ -112,7 +112,7 @@ def test_it_works_without_script(chromium, shown) -> None:
 
 def test_the_page_of_a_real_service(tmp_path, chromium) -> None:
     """Over TLS, from workers and holder of their own: a device that enrols is on the page a moment later."""
-    with real_service(tmp_path / "service") as service:
+    with real_service(tmp_path / "service", workers=1) as service:
         chromium.call("Security.setIgnoreCertificateErrors", ignore=True)
         chromium.call("Network.clearBrowserCookies")
         chromium.open(f"{service.url}/", width=1200)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from real_services import real_service, until
-from signed_calls import Caller, Desk, Got, folder_of, publish, reply_of
+from signed_calls import NOISY, Caller, Desk, Got, folder_of, publish, reply_of
 
 from quorank.federation.reply import decode_reply, longest_reply
 from quorank.protocol import requests
@@ -126,7 +126,7 @@ def test_the_page_has_the_longest_reply() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_a_client_in_javascript_takes_part(tmp_path: Path) -> None:
-    with real_service(tmp_path / "home", workers=1, privacy="gaussian") as service:
+    with real_service(tmp_path / "home", workers=1, privacy=NOISY) as service:
         other = service.enrolled("other", tmp_path)  # does not reply, so that the round stays open
         until(lambda: service.signed(other, "GET", "/v1/task").status == 200, service.log)
         store = service.home.store()

@@ -14,11 +14,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from postgresql_server import empty_database
 from real_services import RealService, free_port, is_alive, listening_sockets, real_service, until
-from signed_calls import Caller, reply_of
+from signed_calls import Caller, over_tls, reply_of
 
 from quorank.protocol.certificates import Authority
 from quorank.service.home import Home
@@ -222,7 +223,16 @@ def test_a_new_certificate_is_handed_over_without_a_lost_request(service: RealSe
 
 
 def test_children_end_with_their_supervisor_however_it_ends(tmp_path: Path) -> None:
-    with real_service(tmp_path / "home") as service:
+    """Of a service with certificates that were given."""
+    authority = Authority.create()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    key, certificate = authority.server(["127.0.0.1"])
+    (tmp_path / "key.pem").write_bytes(key)
+    (tmp_path / "cert.pem").write_bytes(certificate)
+    given = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem"), "workers": 1}
+    with real_service(tmp_path / "home", **given) as service:
+        assert over_tls(service.url, tmp_path / "ca.pem", "GET", "/healthz").status == 200
+        assert service.home.authority == b"", "invitations trust the system's certificates"
         children = service.children()
         os.kill(service.pid, signal.SIGKILL)
         until(lambda: not any(map(is_alive, children)), seconds=10.0)
@@ -234,21 +244,8 @@ def test_children_end_with_their_supervisor_however_it_ends(tmp_path: Path) -> N
         assert service.told()["state"] == "stopped" and service.home.process() is None
 
 
-def test_given_certificates_and_plain_http_behind_a_proxy(tmp_path: Path) -> None:
-    authority = Authority.create()
-    (tmp_path / "ca.pem").write_bytes(authority.pem)
-    key, certificate = authority.server(["127.0.0.1"])
-    (tmp_path / "key.pem").write_bytes(key)
-    (tmp_path / "cert.pem").write_bytes(certificate)
-    given = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem"), "workers": 1}
-    with real_service(tmp_path / "given", **given) as service:
-        from signed_calls import over_tls
-
-        assert over_tls(service.url, tmp_path / "ca.pem", "GET", "/healthz").status == 200
-        assert service.home.authority == b"", "invitations trust the system's certificates"
-    with real_service(tmp_path / "behind", behind_proxy=True, workers=1) as service:
-        from urllib.request import urlopen
-
+def test_plain_http_behind_a_proxy(tmp_path: Path) -> None:
+    with real_service(tmp_path / "home", behind_proxy=True, workers=1) as service:
         assert service.url.startswith("http://127.0.0.1")
         with urlopen(f"{service.url}/healthz", timeout=10) as answer:
             assert answer.status == 200

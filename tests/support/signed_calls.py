@@ -48,10 +48,14 @@ class Got(NamedTuple):
         return str(self.table.get("code", "")) if self.body.startswith(b"{") else ""
 
 
-def folder_of(path: Path, clients: int = 5, rounds: int = 100, privacy: str = "none", **settings: Any) -> Home:
+NOISY = {"kind": "gaussian", "noise_multiplier": 1.0}
+"""Noise that is given: to plan it for an ε takes a second."""
+
+
+def folder_of(path: Path, clients: int = 5, rounds: int = 100, privacy: Any = "none", **settings: Any) -> Home:
     """A service's folder for a small linear ranker of five features."""
     federation = {"clients": clients, "interactions": 3, "rounds": rounds}
-    tables: dict[str, Any] = {"federation": federation, "privacy": {"kind": privacy}}
+    tables: dict[str, Any] = {"federation": federation, "privacy": privacy}
     experiment = Experiment.read(ExperimentFile(tables, "test"))
     chosen = {"address": "127.0.0.1:9092", "enrolments": 0} | settings
     return Home.create(path, experiment, Settings("run", 5, **chosen))

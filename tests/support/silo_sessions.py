@@ -206,6 +206,26 @@ class MailboxLine:
         return ServedTask(1.0) if found is None else ServedTask(1.0, found.kind, found.round, found.content)
 
 
+class ScriptedLine:
+    """A line on which a service says what it is told to; None ends the test's patience."""
+
+    def __init__(self, *said: ServedMail | ServiceRefusal, over: bool = False) -> None:
+        self.said, self.over, self.answers = list(said), over, list[tuple[int, bytes]]()
+
+    def mail(self, most: int = 0) -> ServedMail:
+        found = self.said.pop(0) if self.said else ServedMail(0.1)
+        if isinstance(found, ServiceRefusal):
+            raise found
+        return found
+
+    def answer(self, number: int, content: bytes) -> float:
+        self.answers.append((number, content))
+        return 0.1
+
+    def task(self, etag: str = "") -> ServedTask:
+        return ServedTask(1.0, "over" if self.over else "secure", 0, b"")
+
+
 @dataclass(eq=False)
 class Mailboxes:
     """The same group over the mailboxes of a service's store, in one thread."""
@@ -255,6 +275,10 @@ class Mailboxes:
             self.group.kills += 1
             self.hold()
         self.now += 1.0
+
+    def reach(self, phase: str) -> None:
+        while self.post.server.phase != phase:
+            self.turn()
 
     def play(self, most: int = 600) -> bool:
         """Until the session is done; whether it came to its end."""

@@ -18,9 +18,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from quorank.engines.process import Simulator
 from quorank.errors import BadInput, require
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.reply import Task, decode_reply, encode_task
+from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.protocol.certificates import Authority
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, task_content
@@ -68,7 +71,19 @@ class SmallService:
         self.clock: Callable[[], float] = time.time
         self.next, self.lose = 600, 0  # seconds; confirmations of replies that are lost on their way
         self.url, self.certificates, self.days = "", 0, 30
+        self.simulator: Simulator | None = None
         self._mutex = threading.RLock()
+
+    @classmethod
+    def over(cls, coordinator: Coordinator, simulator: Simulator, terms: Terms) -> SmallService:
+        """The run of a coordinator with one real device; the others are simulated."""
+
+        def others(task: Task, waiting: list[int]) -> list[Reply]:
+            return simulator.replies(task, np.array(waiting)) if waiting else []
+
+        made = cls(terms, coordinator, others)
+        made.simulator = simulator
+        return made
 
     # what is told
 
