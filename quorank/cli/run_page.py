@@ -1,7 +1,6 @@
-"""The page for a simulation: `quorank run FILE --watch` serves it on the loopback interface, beside the run.
+"""Live page of a simulation, which `quorank run FILE --watch` serves on the loopback interface until the run ends.
 
-A request reads the run's progress and draws it. That changes nothing of the run and takes none of its draws, so the bits
-stay as they are; the page ends with the run.
+A request only reads the run's progress: it takes none of its random draws, so the bits stay as they are.
 """
 
 from __future__ import annotations

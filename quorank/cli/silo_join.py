@@ -237,7 +237,7 @@ pinned | | {pins}
 fingerprint | | {agreed}
 ranker | | {file}
 own tests | | nDCG@10 {figures[ndcg@10]:.3f}, and {figures[bm25]:.3f} by this party's own search (BM25), on \
-{figures[test_lists]} test queries of its own; these figures stay here
+{figures[test_lists]} test queries; these metrics stay here
 """
 
 
