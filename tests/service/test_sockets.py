@@ -108,8 +108,8 @@ def test_silent_and_slow_connections_of_one_address_stop_nobody(service: RealSer
 def test_an_address_with_too_many_connections_loses_its_oldest() -> None:
     from quorank.service.intake.limits import ConnectionGuard
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port, now = listener.getsockname()[1], [0.0]
+    port, now = 20_000 + os.getpid() % 10_000, [0.0]  # below the ports that the system gives to connections
+    with socket.create_server(("127.0.0.1", port)) as listener:
         guard = ConnectionGuard(port, per_address=100, clock=lambda: now[0])
         accepted, held = [], []
 
