@@ -1,9 +1,9 @@
 """Count the files of the package that one search or one reply enters: `python benchmarks/files_entered.py [KEY=VALUE...]`.
 
-One client of the shipped experiment `fpdgd` searches once. With the word `device`, an enrolled device opens its folder,
-learns from a search and answers one task over HTTPS, with a real service in other processes. A file counts if a function of
-it runs, module and class bodies aside; a kernel counts with the kernels that it names. Prints a JSON object with the number
-and the files.
+One client of the shipped experiment `fpdgd` searches once: the files of the whole command, from its words to its report,
+and those of the round alone. With the word `device`, an enrolled device opens its folder, learns from a search and answers
+one task over HTTPS, with a real service in other processes. A file counts if a function of it runs, module and class bodies
+aside; a kernel counts with the kernels that it names. Prints a JSON object with numbers and files.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -85,11 +86,24 @@ def search(folder: Path, settings: list[str]) -> list[str]:
 
     def work() -> None:
         try:
-            application()(words, standalone_mode=False)
+            with redirect_stdout(sys.stderr):
+                application()(words, standalone_mode=False)
         except SystemExit as ended:
             assert not ended.code, ended.code
 
     return files_entered(work)
+
+
+def one_round(settings: list[str]) -> list[str]:
+    """Trace the round of the same run, with the data and kernels at hand."""
+    from quorank.experiments.experiment import Experiment
+    from quorank.experiments.experiment_file import find_experiment_file, set_values
+    from quorank.experiments.runner import Runner
+
+    rounds = Runner(Experiment.read(set_values(find_experiment_file("fpdgd"), [*SMALLEST, *settings]))).rounds
+    state = rounds.initial()
+    rounds.start(state)
+    return files_entered(lambda: rounds.play(state))
 
 
 def reply(folder: Path) -> list[str]:
@@ -128,8 +142,11 @@ def main() -> None:
     """Trace a run or a device's reply and print the list."""
     with tempfile.TemporaryDirectory() as name:
         folder, words = Path(name), sys.argv[1:]
-        files = reply(folder) if words == ["device"] else search(folder, words)
-    print(json.dumps({"count": len(files), "files": files}, indent=1))
+        if words == ["device"]:
+            traces = {"reply": reply(folder)}
+        else:
+            traces = {"command": search(folder, words), "round": one_round(words)}
+    print(json.dumps({name: {"count": len(files), "files": files} for name, files in traces.items()}, indent=1))
 
 
 if __name__ == "__main__":
