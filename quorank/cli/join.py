@@ -137,7 +137,6 @@ def _take_part(
 
 
 def _leave(data: Path, json: bool) -> None:
-    from quorank.member import local_socket
     from quorank.member.client import Client
     from quorank.member.membership import left_note, resume_erasure
     from quorank.member.private_store import FILE
@@ -154,7 +153,7 @@ def _leave(data: Path, json: bool) -> None:
         sentence = "this client has left already, and its data are erased"
         require(note["erased"] is None, "device.left", sentence, f"{data}")
         erased = asdict(resume_erasure(data, note))
-    elif local_socket.call(data, "leave") is not None:  # the process that plays the device erases it
+    elif _ask_running_process(data):
         while (note := left_note(data)) is None or note["erased"] is None:
             wait(0.2)
         erased = note["erased"]
@@ -168,6 +167,19 @@ def _leave(data: Path, json: bool) -> None:
         erased = asdict(report.erased)
     told = "left; {names} overwritten and deleted ({bytes:,} bytes), no trace of {traces} in {searched} other files"
     print_result(erased, json, lambda found: print(told.format(names=", ".join(found["files"]), **found)))
+
+
+def _ask_running_process(data: Path) -> bool:
+    """Ask the process that runs the device, if any, to leave and erase it; its own sync may do so before it answers."""
+    from quorank.member import local_socket
+    from quorank.member.membership import left_note
+
+    try:
+        return local_socket.call(data, "leave") is not None
+    except BadInput as error:
+        if error.code not in ("socket.closed", "device.closed") or left_note(data) is None:
+            raise
+        return True
 
 
 def show_status(data: Path, json: bool) -> None:

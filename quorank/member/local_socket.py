@@ -216,9 +216,15 @@ def call(folder: Path, name: str, seconds: float = 120.0, **values: Any) -> dict
                 connection.connect(path)
         except OSError:
             return None
-        connection.sendall(_line({"v": VERSION, "call": name, **values}))
-        with connection.makefile("rb") as lines:
-            line = lines.readline()
+        try:
+            connection.sendall(_line({"v": VERSION, "call": name, **values}))
+            with connection.makefile("rb") as lines:
+                line = lines.readline()
+        except TimeoutError:
+            sentence = f"the process that runs the device did not answer within {seconds:g} s; try again"
+            raise BadInput("socket.timeout", sentence, f"{folder}") from None
+        except OSError:
+            line = b""
     require(line, "socket.closed", "the process that runs the device ended before it answered; try again")
     found: dict[str, Any] = parse_json(line, dict[str, Any], code="socket.malformed")
     if found.get("ok") is not True:

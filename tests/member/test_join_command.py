@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -195,6 +197,25 @@ def test_leaving_while_another_process_plays_the_device(here, service) -> None:
         finally:
             child.kill()
     assert [path.name for path in (here / "device").iterdir()] == [LEFT]
+
+
+def test_leaving_when_the_other_process_ends_before_it_answers(here, service) -> None:
+    with Client.open(here / "device", here / "desk.json") as client, socket.socket(socket.AF_UNIX) as listener:
+        client.consent(True)
+        client.sync()
+        service.gone.add(1)
+        listener.bind(str(here / "device" / local_socket.SOCKET))
+        listener.listen()
+
+        def leave_and_hang_up() -> None:
+            connection = listener.accept()[0]
+            assert client.leave().outcome == "left"
+            connection.close()
+
+        other = threading.Thread(target=leave_and_hang_up)
+        other.start()
+        assert "overwritten and deleted" in call("--data", "device", "--leave")
+        other.join(30)
 
 
 def test_refusals(here, service) -> None:
