@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from docsite.navigation import navigation
 from docsite.reference import generated_pages
 
 ROOT = Path(__file__).parents[2]
-SITE = {f"docs/{path}": text for path, text in site_pages().items()}
 MADE_UP = ("tests/docsite/", "tests/examples/")
 """Tests that name pages which are not there."""
 OTHERS = [
@@ -24,9 +24,14 @@ OTHERS = [
 ]
 
 
+@cache
+def site() -> dict[str, str]:
+    return {f"docs/{path}": text for path, text in site_pages().items()}
+
+
 def test_no_link_is_broken() -> None:
     others = {path: (ROOT / path).read_text(encoding="utf-8") for path in OTHERS}
-    assert broken_links(ROOT, SITE | others) == []
+    assert broken_links(ROOT, site() | others) == []
 
 
 @pytest.mark.parametrize(
@@ -52,22 +57,21 @@ def test_pages_that_code_names_are_there() -> None:
         if name.endswith((".py", ".toml", ".js", ".md", ".yml")) and not name.startswith(MADE_UP):
             text = (ROOT / name).read_text(encoding="utf-8") if (ROOT / name).is_file() else ""
             for found in re.findall(r"(?<![\w/.-])docs/[\w./-]+\.(?:md|png|json)\b", text):
-                if not (ROOT / found).exists() and found not in SITE:
+                if not (ROOT / found).exists() and found not in site():
                     missing.append(f"{name}: {found}")
     assert missing == []
 
 
-@pytest.mark.parametrize("path", sorted(SITE))
-def test_every_page_has_one_title_and_begins_with_what_it_is_for(path: str) -> None:
-    text = SITE[path]
-    assert [level for level, _ in headings(text)].count(1) == 1
-    beginning = first_sentence(text)
-    assert re.match(r"[\w`*“\"'θλ−\\∇]", beginning), f"{path}: begin with a sentence, not {beginning[:40]!r}"
-    assert len(beginning.split()) >= 5
+def test_every_page_has_one_title_and_begins_with_what_it_is_for() -> None:
+    for path, text in site().items():
+        assert [level for level, _ in headings(text)].count(1) == 1, path
+        beginning = first_sentence(text)
+        assert re.match(r"[\w`*“\"'θλ−\\∇]", beginning), f"{path}: begin with a sentence, not {beginning[:40]!r}"
+        assert len(beginning.split()) >= 5, path
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    pages = {path.removeprefix("docs/"): text for path, text in SITE.items()}
+    pages = {path.removeprefix("docs/"): text for path, text in site().items()}
     nav = navigation(pages, {path: first_heading(text) for path, text in pages.items()})
     listed = re.findall(r": '([^']+\.md)'", str(nav))
     assert sorted(listed) == sorted(pages)
@@ -124,9 +128,9 @@ ELSEWHERE = {"parts/", "clients/", "utils/clicks.py"}
 """Paths that pages name in data sets, run directories and other people's code."""
 
 
-@pytest.mark.parametrize("page", sorted(SITE))
-def test_paths_that_a_page_names_exist(page: str) -> None:
-    named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)(?:::[a-z_]+)?`", SITE[page])
+def test_paths_that_a_page_names_exist() -> None:
     places = (ROOT / "quorank", ROOT / "tests", ROOT)
-    missing = {path for path in named if not any((place / path).exists() for place in places)}
-    assert missing <= ELSEWHERE
+    for page, text in site().items():
+        named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)(?:::[a-z_]+)?`", text)
+        missing = {path for path in named if not any((place / path).exists() for place in places)}
+        assert missing <= ELSEWHERE, page

@@ -52,6 +52,7 @@ def test_an_exception_is_found_with_its_place() -> None:
     assert "invalid literal" in found.message
 
 
+@pytest.mark.nightly
 def test_a_hang_in_python_and_one_in_native_code_are_found() -> None:
     def spin(data: bytes) -> None:
         while True:
@@ -96,6 +97,7 @@ def test_a_refusal_must_be_one_printable_sentence(sentence, fault) -> None:
     assert fault in found.message
 
 
+@pytest.mark.nightly
 def test_what_a_parser_catches_does_not_hide_a_hang() -> None:
     def run(data: bytes) -> None:
         while True:
@@ -107,6 +109,7 @@ def test_what_a_parser_catches_does_not_hide_a_hang() -> None:
     assert only(planted(run), b"").kind == "time"
 
 
+@pytest.mark.nightly
 def test_findings_are_shortened() -> None:
     def run(data: bytes) -> None:
         if b"b" in data and b"ug" in data:
@@ -138,6 +141,7 @@ def test_an_input_is_found_that_only_reached_lines_lead_to() -> None:
     assert tally.findings[0].data.startswith(b"QUERY")
 
 
+@pytest.mark.nightly
 def test_a_crash_costs_one_input_and_the_worker_goes_on() -> None:
     def run(data: bytes) -> None:
         if data.startswith(b"crash"):
@@ -198,6 +202,7 @@ def test_every_target_has_a_valid_seed_and_a_sentence_about_it() -> None:
     assert sum(file.stat().st_size for file in CORPUS.rglob("*") if file.is_file()) < 750_000
 
 
+@pytest.mark.nightly
 def test_a_finding_is_saved_and_repeated_by_its_command(monkeypatch, tmp_path, capsys) -> None:
     def run(data: bytes) -> None:
         if b"!" in data:

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks import pull_the_plug as plug
 
+pytestmark = pytest.mark.nightly
+
 
 def test_an_import_that_is_killed_ends_with_the_same_bits() -> None:
     found = plug.measure(4, ["import"], 3, watch=lambda line: None)["import"]
