@@ -107,8 +107,8 @@ def set_up(extra: str) -> None:
 def check(rest: list[str]) -> list[list[list[str]]]:
     """The one gate: format, lint, types, tests, and a replay of the fuzzing corpus."""
     style = [[["ruff", "format", "--check", *SOURCES]], [["ruff", "check", *SOURCES]]]
-    replay = [] if rest else [[["fuzz", "--corpus", "--jobs", "2"]]]
-    return [*style, [["mypy"], [*COMPILE_TESTS, *rest]], [[*PYTEST, *rest]], *replay]
+    replay = [] if rest else [["fuzz", "--corpus", "--jobs", "1"]]
+    return [*style, [["mypy"], [*COMPILE_TESTS, *rest]], [[*PYTEST, *rest], *replay]]
 
 
 def nightly(rest: list[str]) -> list[list[list[str]]]:

@@ -164,6 +164,7 @@ def test_the_table_compares_all_methods_on_the_same_parties(tmp_path):
     assert len([v for v in measured.findings if "low quality" in v.claim]) == 2
 
 
+@pytest.mark.nightly
 def test_the_sweep_over_budgets_and_parties(tmp_path):
     part = SiloSweep(parties=2, documents=60, labelled=2, asked=2, epsilons=(0.5,), strict=(20.0,))
     measured = part.measure(study_request(tmp_path)[0])
