@@ -154,12 +154,16 @@ class CompiledLearner(Learner):
         """Fill rows[i, :d] with the update of work.clients[i], and rows[i, d:] with its STATISTICS."""
 
 
+NO_NUMBERS = np.zeros(1)
+"""Of one type, so that the loop around called methods is compiled once for all learners."""
+
+
 class OwnRule(NamedTuple):
     """Arrays through which methods and the loop exchange one list, and the callback that connects them."""
 
     callback: int  # address of a C function without arguments; 0 where methods are compiled
     shows: bool  # the learner has a `show`
-    fields: Any  # (1,) record of the learner's numbers, for compiled methods
+    fields: Any  # (1,) record of the learner's numbers, for compiled methods; NO_NUMBERS for others
     state: Integers  # (5,) method to call, interaction, candidates, documents shown, 1 after a failure
     scores: Doubles  # (longest,)
     draws: Doubles  # (longest,)
@@ -197,7 +201,7 @@ def play_own_learner(learner: Learner, shows: bool, work: Work, rows: Doubles) -
         np.zeros((k, world.n_features)), np.zeros(k, np.bool_), np.zeros(k), np.full(k, np.nan), np.arange(1, k + 1)
     )
     rule = OwnRule(
-        0, shows, _numbers(learner), np.zeros(5, np.int64), np.zeros(longest), np.zeros(longest),
+        0, shows, _numbers(learner) if compiled else NO_NUMBERS, np.zeros(5, np.int64), np.zeros(longest), np.zeros(longest),
         np.arange(longest), np.zeros(size), clicked,
     )  # fmt: skip
     if compiled:
