@@ -174,6 +174,11 @@ class Count:
 
     updates: Annotated[int, Range(1)] = 400
 
+    @property
+    def fewest(self) -> int:
+        """Minimum number of updates of an iteration."""
+        return self.updates
+
     def closes(self, estimate: Estimate, seconds: float) -> bool:
         """Return whether an iteration that has lasted `seconds` closes."""
         return estimate.count >= self.updates
@@ -192,6 +197,7 @@ class Time:
     """
 
     kind: ClassVar[str] = "time"
+    fewest: ClassVar[int] = 1
 
     seconds: Annotated[float, Range(above=0.0)] = 1800.0
 
@@ -226,6 +232,11 @@ class Stable:
 
     def __post_init__(self) -> None:
         require_range("least", self.least, least=2, most=self.most)
+
+    @property
+    def fewest(self) -> int:
+        """Minimum number of updates of an iteration."""
+        return self.least
 
     def closes(self, estimate: Estimate, seconds: float) -> bool:
         """Return whether an iteration with these sums closes."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fleets import sent
+from fleets import enrolled, sent
 from postgresql_server import empty_database
 from refusals import refused
 from tuned_fleets import TunedFleet, rehearsed
@@ -18,7 +19,7 @@ from quorank.service.store.sql_store import HolderLost
 from quorank.tuning.field import TuningTerms, read_field_tuning, read_task, study_reply
 from quorank.tuning.heuristics.frecency import FRECENCY
 from quorank.tuning.models import read_model
-from quorank.tuning.rules import ImmediateGuard, SignRelease, Stable
+from quorank.tuning.rules import Count, ImmediateGuard, SignRelease, Stable
 from quorank.tuning.studies.analysis import PrivateMeans
 from quorank.tuning.studies.study import Study
 
@@ -123,6 +124,23 @@ def test_devices_of_a_control_are_not_learned_from_and_their_figures_are_compare
     characters = found["comparisons"][0]
     assert characters["metric"] == "characters" and abs(characters["difference"] + 6.0) < 5 * characters["error"]
     assert service.play()
+
+
+@pytest.mark.parametrize("closing", [Count(20), Stable(least=20)], ids=str)
+def test_a_version_that_needs_more_devices_than_can_answer_says_so(tmp_path: Path, closing: Count | Stable) -> None:
+    tuning, study = replace(rehearsed(20, 1)[0], closing=closing), Study("spring", {"treatment": 0.5, "control": 0.5})
+    fleet = TunedFleet(tmp_path / "folder", tuning, 25, study=study)
+    service = fleet.service()
+    service.look()
+    for member in range(20):
+        fleet.send(member)
+    service.look()
+    treated = service.status().arms["treatment"]
+    assert treated < 20 and not service.version.learned
+    (problem,) = service.status().problems
+    assert problem.code == "tuning.too-few-devices" and f"20 updates and {treated} " in problem.sentence
+    enrolled(fleet.store, 60, first=25)
+    assert service.status().arms["treatment"] >= 20 and not service.status().problems
 
 
 def test_who_leaves_is_let_go_at_once(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from quorank.service.store.sql_store import SqlStore, open_store
 SERVICE = MemberKey(bytes(range(32)))
 
 
-def enrolled(store: SqlStore, count: int) -> dict[int, MemberKey]:
+def enrolled(store: SqlStore, count: int, first: int = 0) -> dict[int, MemberKey]:
     """So many members with keys of their own."""
     keys = {}
-    for number in range(count):
+    for number in range(first, first + count):
         code = number.to_bytes(32, "big")
         store.invite(f"member-{number}", "device", code, number)
         keys[number] = MemberKey(bytes([number + 1]) * 32)

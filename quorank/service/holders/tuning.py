@@ -19,7 +19,7 @@ from quorank.errors import BadInput
 from quorank.federation.reply import Task, encode_task
 from quorank.files.documents import json_bytes, parse_json
 from quorank.protocol.messages import Publication
-from quorank.service.dashboard.status import Quality, RoundFigures, State, Status, WeightStatus
+from quorank.service.dashboard.status import Problem, Quality, RoundFigures, State, Status, WeightStatus
 from quorank.service.holders.holder_process import Held, main
 from quorank.service.holders.rounds import LONGEST_NEXT, next_seconds, signed_task
 from quorank.service.home import TERMS, Home, Settings
@@ -209,8 +209,19 @@ class TuningService(Held[TuningHome]):
             report_epsilon=None if private is None else private.epsilon, arms=self._arm_sizes(),
             replies=len(version.replies), needed=self._replies_needed or None,
             accepted=self._accepted + version.state.estimate.count,
-            quality=Quality("mean loss of searches", **newest),
+            quality=Quality("mean loss of searches", **newest), problems=self._problems(),
         )  # fmt: skip
+
+    def _problems(self) -> tuple[Problem, ...]:
+        """Report a version that needs more updates than there are enrolled devices that tune."""
+        needed, study, enrolled = self.tuning.closing.fewest, self.tuning.study, len(self.store.admitted())
+        arm = None if study is None else next(iter(study.arms))
+        able = enrolled if arm is None else self._arm_sizes()[arm]
+        if self.version.learned or not enrolled or able >= needed:
+            return ()
+        whose = "" if arm is None else f" of the arm {arm}"
+        sentence = f"a version needs {needed:,} updates and {able:,} devices{whose} are enrolled: invite more devices"
+        return (Problem("tuning.too-few-devices", sentence),)
 
     def _arm_sizes(self) -> dict[str, int]:
         """Return the number of devices in each arm, counted again when devices have enrolled."""
