@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from quorank.errors import BadInput
 from quorank.search.pages.app import search_app
+from quorank.search.pages.security import PageGate
 from quorank.search.pages.server import SearchServer
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
@@ -55,7 +56,7 @@ class OwnSearch:
     def __init__(self, folder: Path, opened: PersonalSearch) -> None:
         self.notes, self.search = folder / "notes", opened
         self.upkeep = Upkeep(opened)
-        self.app = search_app(self.upkeep, TOKEN, PORT)
+        self.app = search_app(self.upkeep, PageGate(TOKEN, PORT))
         self.browser = self.client(accept="text/html")
         self.browser.get(f"/?token={TOKEN}")
         self.program = self.client(authorization=f"Bearer {TOKEN}")

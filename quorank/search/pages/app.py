@@ -53,9 +53,8 @@ STATUS = {
 _BACK = re.compile(r"(/|/learned|/sources)(\?\S*)?")
 
 
-def search_app(upkeep: Upkeep, token: str, port: int) -> ASGIApp:
+def search_app(upkeep: Upkeep, gate: PageGate) -> ASGIApp:
     """Return the application for a search, behind its access control."""
-    gate = PageGate(token, port)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

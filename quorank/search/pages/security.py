@@ -2,11 +2,13 @@
 
 A page of another site can make a browser send requests here, and a name that it owns can resolve to this machine. So a
 request must name this machine in `Host`, must not come from another origin, and must carry the token: once in the
-address, then as a cookie that other sites cannot make a browser send; programs send it in a header. Changes are
-requested by POST from these pages, or by a program with the token.
+address (or a code for it, where this process opens the browser), then as a cookie that other sites cannot make a browser
+send; programs send it in a header. Changes are requested by POST from these pages, or by a program with the token.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -28,20 +30,21 @@ class PageGate:
     """Check of each request by its host, its origin and its token."""
 
     def __init__(self, token: str, port: int) -> None:
-        self._token = PageToken(token)
+        self.token = PageToken(token)
         self._hosts = frozenset(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in LOOPBACK)
         self._origins = frozenset(f"http://{host}" for host in self._hosts)
 
     def admit(self, request: Request) -> Response | None:
-        """Return the response to a request with the token in its address, else None; raise BadInput for a refused one."""
+        """Return the response to an address with token or code, else None; raise BadInput for a refused request."""
         self._check_place(request)
-        given = request.query_params.get("token")
-        if given is not None and request.url.path == "/" and request.method in READING:
-            require(self._token.is_token(given), "page.token", HOW_TO_OPEN)
-            answer = RedirectResponse("/", status_code=303)
-            self._token.set_cookie(request, answer)
-            return answer
-        require(self._token.knows(request), "page.token", HOW_TO_OPEN)
+        if request.url.path == "/" and request.method in READING:
+            for name, is_valid in (("token", self.token.is_token), ("code", partial(self.token.redeem_code, request))):
+                if (given := request.query_params.get(name)) is not None:
+                    require(is_valid(given), "page.token", HOW_TO_OPEN)
+                    answer = RedirectResponse("/", status_code=303)
+                    self.token.set_cookie(request, answer)
+                    return answer
+        require(self.token.knows(request), "page.token", HOW_TO_OPEN)
         self._check_change(request)
         return None
 
@@ -60,7 +63,7 @@ class PageGate:
 
         A form of a page without referrer has the origin "null"; Sec-Fetch-Site then identifies these pages.
         """
-        if request.method in READING or self._token.has_bearer(request):
+        if request.method in READING or self.token.has_bearer(request):
             return
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "")
         sentence = "a change must be requested from these pages, or by a program with the token in its header"

@@ -16,6 +16,7 @@ from quorank.files.atomic import read_whole, write_whole
 from quorank.kernels.process import interruptible
 from quorank.search.home import SearchHome
 from quorank.search.pages.app import search_app
+from quorank.search.pages.security import PageGate
 from quorank.search.pages.upkeep import Upkeep
 from quorank.search.personal_search import PersonalSearch
 from quorank.service.dashboard.loopback_server import loopback_socket, served
@@ -32,6 +33,7 @@ class SearchServer:
     upkeep: Upkeep
     token: str = field(repr=False)
     port: int
+    gate: PageGate = field(repr=False)
 
     @classmethod
     @contextmanager
@@ -46,8 +48,9 @@ class SearchServer:
             say: Called with messages for the person.
         """
         with loopback_socket(port) as bound, closing(Upkeep(search, say=say)) as upkeep:
-            server = cls(upkeep, page_token(search.home), int(bound.getsockname()[1]))
-            with served(search_app(upkeep, server.token, server.port), bound):
+            token, number = page_token(search.home), int(bound.getsockname()[1])
+            server = cls(upkeep, token, number, PageGate(token, number))
+            with served(search_app(upkeep, server.gate), bound):
                 upkeep.start()
                 yield server
 
@@ -58,8 +61,12 @@ class SearchServer:
 
     @property
     def url(self) -> str:
-        """The address that opens the page in a browser."""
+        """The address that opens the page in a browser, for its owner's eyes."""
         return f"{self.address}?token={self.token}"
+
+    def open_browser(self) -> None:
+        """Open the page in a browser by an address without the token: other accounts can read a command line."""
+        webbrowser.open(f"{self.address}?code={self.gate.token.issue_code()}")
 
 
 def page_token(home: SearchHome) -> str:
@@ -84,6 +91,6 @@ def serve_forever(folder: Path | str | None, port: int, *, browser: bool, say: C
         say(f"your search: {server.url}")
         say("this address is yours alone; press Ctrl-C to stop")
         if browser:
-            webbrowser.open(server.url)
+            server.open_browser()
         while not is_interrupted():
             time.sleep(LOOK_SECONDS)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import webbrowser
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 from html_pages import Seen
-from own_search import ADDRESS, PORT, TOKEN, OwnSearch, own_search
+from own_search import ADDRESS, PORT, TOKEN, OwnSearch, own_search, served_search
 
 from quorank.search.pages.changes import CHANGES
+from quorank.service.dashboard import access
 
 PAGES = ("/", "/list", "/learned", "/sources", "/sources/list", "/static/pages.css", "/static/pages.js",
          "/api/find?q=a", "/api/why?q=a", "/api/status")  # fmt: skip
@@ -138,6 +143,38 @@ def test_a_body_is_bounded(own: OwnSearch) -> None:
     many = "&".join(f"a{n}=1" for n in range(100))
     kind = {"content-type": "application/x-www-form-urlencoded"}
     assert code_of(own.program.post("/api/forget", content=many, headers=kind)) == (400, "request.malformed")
+
+
+@pytest.mark.slow
+def test_another_account_that_reads_the_browser_s_command_line_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, seen = tmp_path / "browser", tmp_path / "command-line"
+    browser.write_text(f"#!/bin/sh\ntr '\\0' '\\n' < /proc/$$/cmdline > {seen}\n")
+    browser.chmod(0o755)
+    monkeypatch.setattr(webbrowser, "_tryorder", [])
+    webbrowser.register("recorded", None, webbrowser.GenericBrowser(str(browser)), preferred=True)
+    with served_search(tmp_path) as (_, server):
+        server.open_browser()
+        url = seen.read_text().split()[-1]
+        assert server.token not in url and url.startswith(server.address)
+
+        def opened(path: str, account: int = os.geteuid(), cookie: str = "") -> tuple[int, str]:
+            connection = HTTPConnection("127.0.0.1", server.port)
+            connection.connect()
+            os.fchown(connection.sock.fileno(), account, -1)  # as if another account had opened it
+            connection.request("GET", path, headers={"cookie": cookie})
+            with closing(connection), connection.getresponse() as answer:
+                return answer.status, answer.headers.get("set-cookie", "").partition(";")[0]
+
+        code = url.removeprefix(server.address)
+        if os.getuid() == 0:
+            assert opened(f"/{code}", 65534) == (403, ""), "and the code stays good for its owner"
+        status, cookie = opened(f"/{code}")
+        assert status == 303 and opened("/", cookie=cookie)[0] == 200
+        assert opened(f"/{code}") == (403, ""), "it was good once"
+        monkeypatch.setattr(access, "CODE_SECONDS", 0.0)
+        assert opened(f"/?code={server.gate.token.issue_code()}") == (403, ""), "and for a short time"
 
 
 def test_the_folder_keeps_the_token_for_its_owner(tmp_path: Path) -> None:
