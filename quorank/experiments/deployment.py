@@ -175,8 +175,11 @@ class DeployedPrivacy:
         """Planned ε and δ of the run and its reports; None if nothing is accounted."""
         mechanism, rounds = self.coordinator.mechanism, self.experiment.rounds
         loss, stated = mechanism.loss(rounds), mechanism.statement(1) or {}
-        reports = Loss(pure=self.report_epsilon * rounds)
-        return None if loss is None else compose(loss + reports, stated["delta"])
+        return None if loss is None else compose(loss + self.reports(rounds), stated["delta"])
+
+    def reports(self, rounds: int) -> Loss:
+        """Return the loss of the reports of the client that takes part most often in the first `rounds` rounds."""
+        return Loss(pure=self.report_epsilon * self.setting.participations(rounds))
 
     @property
     def of_ranker(self) -> Mapping[str, Any] | None:
@@ -222,8 +225,7 @@ class DeployedPrivacy:
             return False
         run, rebuilt = coordinator.mechanism.loss(self._stated), [] if self.rebuilt is None else self.rebuilt.losses()
         if run is not None and (rebuilt or self.report_epsilon):
-            reports = Loss(pure=self.report_epsilon * done)
-            self.spent = compose(total_loss([run, reports, *rebuilt]), self._statement["delta"])
+            self.spent = compose(total_loss([run, self.reports(done), *rebuilt]), self._statement["delta"])
         else:
             self.spent = Composed(self._statement["epsilon"], self._statement["delta"], "of the run alone")
         before, budget = self.exceeded, self.budget
@@ -232,17 +234,19 @@ class DeployedPrivacy:
 
     def book(self) -> dict[str, Any] | None:
         """Return the ledger of all releases; None during a run whose accounting takes long."""
-        coordinator, each, done = self.coordinator, self.report_epsilon, self.coordinator.state.round
+        coordinator, done = self.coordinator, self.coordinator.state.round
         if self._stated > done and not coordinator.done:
             return None
         part, reports = self.experiment.tables()["privacy"], coordinator.reports
         columns = [np.array([getattr(report, name) for report in reports], dtype=np.float64) for name in LEDGER]
         book = ledger(part, coordinator.mechanism, self.setting, *columns, withhold=self.withheld, curve=False)
         entries = [] if self.rebuilt is None else self.rebuilt.table(withhold=self.withheld)
-        if entries or each:
-            own = {"kind": "figure", "unit": "client", "epsilon": each * done, "delta": 0.0, "rounds": done}
-            book |= {"unlearning": entries} | ({"reports": own | {"horizon": f"{done} reports"}} if each else {})
-            book["altogether"] = combined_privacy(part, [book, *entries], Loss(pure=each * done) if each else None)
+        if entries or self.report_epsilon:
+            loss, count = self.reports(done), self.setting.participations(done)
+            own = {"kind": "figure", "unit": "client", "epsilon": loss.pure, "delta": 0.0, "rounds": done}
+            stated = {"reports": own | {"horizon": f"{count} reports"}} if self.report_epsilon else {}
+            book |= {"unlearning": entries} | stated
+            book["altogether"] = combined_privacy(part, [book, *entries], loss)
         return book
 
 

@@ -225,22 +225,42 @@ def test_the_ledger_counts_rebuildings_and_nothing_beyond_the_plan_is_silent(tmp
     assert "budget_exceeded" not in devices.events() and status.rebuilding_rounds == 1
 
 
-def test_reports_of_members_are_in_status_and_ledger(tmp_path) -> None:
-    home = home_of(tmp_path / "home", report_epsilon=1.0)
+def with_reports(home: Home) -> Devices:
     devices = Devices(home, Runner(home.experiment, threads=1))
-    figure = home.terms(0).metric_response
 
     def reported(member, task):
         (reply,) = devices.simulator.replies(task, np.array([member]))
-        steps = figure.respond(0.5, bytes(32), task.round, member)
+        steps = home.terms(member).metric_response.respond(0.5, bytes(32), task.round, member)
         return encode_reply(replace(reply, statistics=(float(steps), 0.0, 0.0)))
 
     devices.answer = reported
+    return devices
+
+
+def test_reports_of_members_are_in_status_and_ledger(tmp_path) -> None:
+    home = home_of(tmp_path / "home", report_epsilon=1.0)
+    devices = with_reports(home)
     service = devices.play()
     assert service.coordinator.refused == {}
     book = read_ledger(home.path)
     assert book["reports"]["epsilon"] == ROUNDS * 1.0
     assert Status.read(devices.store.document("status.json")).report_epsilon == 1.0
+
+
+def test_as_many_reports_count_as_a_device_may_send(tmp_path) -> None:
+    once = 'participation = { kind = "arrivals", enough = 1, least = 1, most = 1 }'
+    once += '\n[privacy]\nkind = "gaussian"\nepsilon = 50.0\n'
+    homes = [home_of(tmp_path / f"home{each:g}", once, report_epsilon=each) for each in (0.0, 1.0)]
+    alone, both = Devices(homes[0], Runner(homes[0].experiment, threads=1)), with_reports(homes[1])
+    for devices in (alone, both):
+        assert devices.play().coordinator.done
+    agreed = homes[1].terms(0).reports["epsilon"]
+    book = read_ledger(homes[1].path)
+    assert agreed == 1 * 1.0 and book["reports"]["epsilon"] == agreed
+    without, found = (Status.read(one.store.document("status.json")) for one in (alone, both))
+    assert found.epsilon_spent == pytest.approx(without.epsilon_spent + agreed)
+    assert found.epsilon_planned == pytest.approx(without.epsilon_planned + agreed)
+    assert book["altogether"]["epsilon"] == pytest.approx(found.epsilon_spent)
 
 
 def test_noise_in_shares_waits_for_the_planned_cohort(tmp_path) -> None:

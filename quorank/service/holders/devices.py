@@ -23,7 +23,6 @@ from quorank.federation.unlearning.departures import Departures
 from quorank.federation.unlearning.rebuilding import Rebuilding
 from quorank.files.documents import json_bytes
 from quorank.kernels.arrays import Doubles
-from quorank.privacy.composition import Loss
 from quorank.privacy.ledger import WITHHELD
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.protocol.messages import check_leaving_request, leaving_receipt
@@ -134,16 +133,17 @@ class Service(Held[Home]):
         self.coordinator = coordinator = coordinator_of(self.home, self.holder)
         settings, experiment = self.home.settings, self.home.experiment
         self.refused = dict(coordinator.refused)  # reported by an earlier holder
+        self.privacy = DeployedPrivacy(
+            experiment, coordinator, setting_of(experiment, settings.n_features),
+            settings.report_epsilon, settings.total_epsilon,
+        )  # fmt: skip
         self.desk: LeavingDesk | None = None
         if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(
                 coordinator, start_of(experiment, settings.n_features), total_epsilon=settings.total_epsilon or None,
-                reports=Loss(pure=settings.report_epsilon * coordinator.rounds), log=self.record, holder=self.holder,
+                reports=self.privacy.reports(coordinator.rounds), log=self.record, holder=self.holder,
             )  # fmt: skip
-        self.privacy = DeployedPrivacy(
-            experiment, coordinator, setting_of(experiment, settings.n_features),
-            settings.report_epsilon, settings.total_epsilon, None if self.desk is None else self.desk.ledger,
-        )  # fmt: skip
+            self.privacy.rebuilt = self.desk.ledger
         self._count_privacy()
 
     @property
