@@ -197,8 +197,6 @@ class _Counterfactual(TypedDict):
 
 class _Unlearned(TypedDict):
     clients: list[Count]
-    as_run: dict[str, float]
-    before: dict[str, float]
     after: dict[str, float]
     rounds: Count
     local_steps: Count

@@ -247,16 +247,13 @@ def _figures(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _unlearned_facts(note: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the ranker's metrics before and after clients left, and the effort."""
-    facts = []
-    for name, key in (("original run", "as_run"), ("before", "before"), ("rebuilt", "after")):
-        ndcg, maxrr = (format_decimals(note[key][metric], 4) for metric in ("ndcg@10", "maxrr"))
-        facts.append((name, f"nDCG@10 {ndcg}, MaxRR {maxrr}"))
+    """Return the rebuilt ranker's metrics, and the effort."""
+    ndcg, maxrr = (format_decimals(note["after"][metric], 4) for metric in ("ndcg@10", "maxrr"))
     effort = (
         f"{note['rounds']:,} rounds of {note['local_steps']} local steps, {note['local_updates_share']:.1%} of the local "
         f"updates of retraining ({note['method']})"
     )
-    return [*facts, ("effort", effort)]
+    return [("rebuilt", f"nDCG@10 {ndcg}, MaxRR {maxrr}"), ("effort", effort)]
 
 
 def curves_of(groups: Sequence[Sequence[Run]], names: Sequence[str]) -> dict[str, Any]:

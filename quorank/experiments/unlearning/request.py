@@ -5,8 +5,8 @@ with a retrained one by what both would show (`mean_distance`), which needs no p
 that differ no more than two retrainings with other draws are equally good. A larger distance means that the rebuilding
 forgot too little (it is still near the ranker before) or too much (it lost what the others had taught).
 
-`summary.json` gets the offline metrics of the rebuilt ranker and keeps the previous ones under `unlearned`; the online
-metrics of the shown lists stay. `ledger.json` gets an entry for each rebuilding, and under `altogether` the loss of run and
+`summary.json` and `history.parquet` get the offline metrics of the rebuilt ranker; online metrics and curves, which the
+leavers had a part in, go. `ledger.json` gets an entry for each rebuilding, and under `altogether` the loss of run and
 rebuildings together at the run's δ, which summary and report state too.
 """
 
@@ -29,7 +29,14 @@ from quorank.experiments.kept_updates import kept_rounds
 from quorank.experiments.progress import saved_ranker
 from quorank.experiments.run_directory import ReportPage, load_run, spent_of
 from quorank.experiments.runner import Runner
-from quorank.experiments.unlearning.commit import find_data, finish_request, is_pending, left_before, note_request
+from quorank.experiments.unlearning.commit import (
+    find_data,
+    finish_request,
+    is_pending,
+    left_before,
+    note_request,
+    rebuilt_history,
+)
 from quorank.federation import Federation
 from quorank.federation.unlearning.methods import (
     KeptRound,
@@ -265,13 +272,14 @@ class Unlearning:
     def commit(self, result: dict[str, Any], report: ReportPage) -> dict[str, Any]:
         """Replace the ranker by the rebuilt one in all of the run's files, and erase the leavers' data."""
         experiment, theta = self.experiment, self.rebuilt.theta
-        before, after = self.offline(self.before, theta)
+        (after,) = self.offline(theta)
         book, run = read_ledger(self.run), load_run(self.run)
         entries = [*book.get("unlearning", []), self.entry]
         statement = combined_privacy(book["mechanism"], [book, *entries])
         book = {**book, "unlearning": entries, "altogether": statement}
-        summary = unlearned_summary(run.summary, result, self.leavers, before, after, statement)
+        summary = unlearned_summary(run.summary, result, self.leavers, after, statement)
         described = replace(run, config=experiment.tables(), summary=summary, spent=spent_of(book))
+        described = replace(described, history=rebuilt_history(summary))
         features = self.runner.collection.train.n_features
         names = feature_names(experiment.data, features)
         ranker = ranker_bytes(saved_ranker(experiment, theta, features, statement, names=names, by="unlearning"))
@@ -302,24 +310,17 @@ def unlearned_summary(
     summary: Mapping[str, Any],
     result: Mapping[str, Any],
     leavers: Sequence[int],
-    before: dict[str, float],
     after: dict[str, float],
     privacy: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the run's summary of the rebuilt ranker; `unlearned` holds the previous metrics and the effort."""
-    earlier = summary.get("unlearned") or {}
+    """Return the run's summary of the rebuilt ranker; `unlearned` holds the effort."""
     kept = ("local_updates_share", "interval", "local_steps", "method", "rounds", "local_updates")
-    note = {
-        "clients": sorted(leavers),
-        "as_run": earlier.get("as_run", dict(summary["offline"])),
-        "before": before,
-        "after": after,
-        **{key: result[key] for key in kept},
-    }
+    note = {"clients": sorted(leavers), "after": after, **{key: result[key] for key in kept}}
     stated = summary.get("privacy") if privacy is None else dict(privacy)
     # the run had published another ranker
-    rest = {key: value for key, value in summary.items() if key != "handed_out"}
-    return {**rest, "offline": after, "privacy": stated, "unlearned": note}
+    rest = {key: value for key, value in summary.items() if key not in ("handed_out", "dropped_rounds")}
+    online = dict.fromkeys(summary["online"])
+    return {**rest, "offline": after, "online": online, "privacy": stated, "unlearned": note}
 
 
 def unlearn(
