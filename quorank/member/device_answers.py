@@ -110,6 +110,7 @@ class DeviceAnswers:
             stored = device.stored_reply(task)
             if stored is not None:
                 return stored
+            store.drop_fact("carried")  # momentum learned at rankers of the client that has left
             if self._batches() == 0:
                 return NOTHING
             reply = device.reply(task, self._replayed_update(task), terms.client_mechanism)

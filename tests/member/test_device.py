@@ -32,12 +32,14 @@ from quorank.experiments.experiment import Experiment
 from quorank.federation import Arrivals, Federation
 from quorank.federation.personal import LocalOffset, OutputLayer
 from quorank.federation.reply import decode_reply, decode_task, encode_reply
+from quorank.federation.unlearning import rebuilding_name
 from quorank.learning import PDGD, Counterfactual
 from quorank.learning.online import ClickGuard
 from quorank.member import device as device_module
 from quorank.member.client import device_log
 from quorank.member.client_privacy import with_fresh_secret
 from quorank.member.device import Device
+from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import REPLIES, PrivateStore
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs
 from quorank.privacy.mechanisms.clipping import grid_unit
@@ -132,6 +134,22 @@ def test_momentum_follows_the_simulator_and_ends_with_consent(tiny_collection, t
     device = device_of(simulator, tmp_path, 2)
     device.store.set_consent(False, 1.0)
     assert device.store.carried("run") is None
+
+
+def test_momentum_ends_with_a_rebuilding(tiny_collection, tmp_path) -> None:
+    """It was learned at rankers of the client that has left: the next release is that of a device that carried nothing."""
+    simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, client_momentum=0.8))
+    sent = []
+    for carries in (True, False):
+        device, user = device_of(simulator, tmp_path / f"{carries}", 2), user_of(simulator, 2)
+        answered(device, user, task_of(simulator, 0))
+        if carries:
+            rebuilding = task_of(simulator, 0, run=rebuilding_name("run", 1, 1))
+            assert decode_reply(DeviceAnswers(device).answer_rebuilding(rebuilding)).release.any()
+        else:
+            device.store.drop_fact("carried")
+        sent.append(decode_reply(answered(device, user, task_of(simulator, 1))).release.tobytes())
+    assert sent[0] == sent[1]
 
 
 def test_a_task_is_answered_once_and_then_always_the_same(tiny_collection, tmp_path) -> None:
