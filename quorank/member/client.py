@@ -262,7 +262,7 @@ class Client(SyncedMembership[Terms]):
                 return SyncReport("nothing", task.next, "task.unasked", "this round asks others")
             if task.kind == "over":
                 return SyncReport("over", task.next, "run.over", "all rounds of the run are done")
-            return self._answer_letters(service, task.next)
+            return self._answer_letters(service, task.content, task.next)
         if task.kind == "tuning":
             return _declined(Declined("task"), task.next)
         rebuilds = task.kind == "rebuilding"
@@ -299,8 +299,8 @@ class Client(SyncedMembership[Terms]):
             return SyncReport("nothing", report.next, "rebuilding.nothing", sentence)
         return report
 
-    def _answer_letters(self, service: ServiceClient, next_: float) -> SyncReport:
-        """Answer the letters of a secure sum."""
+    def _answer_letters(self, service: ServiceClient, task: bytes, next_: float) -> SyncReport:
+        """Answer the letters of the secure sum of a signed task."""
         terms = self.terms
         longest = min(LARGEST_MESSAGE, (1 << 20) + 512 * terms.setting.clients + 16 * terms.parameters)
         answered = 0
@@ -309,7 +309,7 @@ class Client(SyncedMembership[Terms]):
             next_ = mail.next
             if mail.content is None:
                 break
-            found = self._answers.answer_secure(mail.content)
+            found = self._answers.answer_secure(mail.content, task)
             if isinstance(found, Declined) and found.code in ("waiting", "consent", "storage"):
                 return _declined(found, next_)  # it may still be answered later
             try:

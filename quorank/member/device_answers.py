@@ -31,7 +31,7 @@ from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.keys import MemberKey
 from quorank.protocol.messages import Declined, Refusal
-from quorank.protocol.secure_round import SecureMember, parse_opening
+from quorank.protocol.secure_round import SecureMember, parse_opening, task_for_all
 
 _SECURE = b"QSEC"
 _BEGUN = "secure round"
@@ -76,21 +76,13 @@ class DeviceAnswers:
         self._member: SecureMember | None = None  # in the secure sum of `_task`
         self._task = b""
 
-    def answer(self, content: bytes) -> bytes | Declined:
-        """Return the answer to any message, or the reason for declining; it never raises."""
-        if content.startswith(_SECURE):
-            return self.answer_secure(content)
-        if is_rebuilding(content, self.device.terms.run):
-            return self.answer_rebuilding(content)
-        return self.device.answer(content)
-
-    def answer_secure(self, content: bytes) -> bytes | Declined:
-        """Return the answer to a phase of a secure sum, and to nothing else."""
+    def answer_secure(self, content: bytes, task: bytes) -> bytes | Declined:
+        """Return the answer to a phase of a secure sum of the signed `task`, and to nothing else."""
         if not content.startswith(_SECURE):
             return Declined("malformed")
         if not self.device.terms.privacy.hides_single_updates:
             return Declined("secure")
-        return self.device.guarded(lambda: self._answer_phase(content))
+        return self.device.guarded(lambda: self._answer_phase(content, task))
 
     def answer_rebuilding(self, content: bytes) -> bytes | Declined:
         """Return the answer to a task of a rebuilding, and to nothing else."""
@@ -149,12 +141,14 @@ class DeviceAnswers:
             store.set_fact(IDENTITY, secret)
         return MemberKey(secret)
 
-    def _answer_phase(self, content: bytes) -> bytes:
+    def _answer_phase(self, content: bytes, task: bytes) -> bytes:
         try:
             opening = parse_opening(content)
         except BadInput as error:
             raise Refusal("version" if error.code == "secure-sum.version" else "malformed") from None
         if opening is not None and opening[1] != self._task:
+            if task_for_all(decode_task(opening[1])) != task:
+                raise Refusal("task")
             self._begin(*opening)
         if self._member is None:
             raise Refusal("secure")

@@ -19,7 +19,7 @@ from quorank.member.membership import HEARD, LEAVING, MEMBER, Membership, T
 from quorank.member.private_store import Erased, PrivateStore
 from quorank.protocol.http_client import LONGEST_NEXT, PollingInterval, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.messages import leaving_receipt
+from quorank.protocol.messages import is_leaving_receipt
 
 POLLING = "polling"  # fact: when the service is to be asked next
 HOUR = 3600.0
@@ -157,7 +157,8 @@ class SyncedMembership(Membership[T]):
             sentence = "the service has the request, and confirms it when the ranker is rebuilt without this member"
             return SyncReport("leaving", LEAVING_PAUSE, "leaving.heard", sentence)
         sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
-        require(found.receipt == leaving_receipt(request).decode(), "leaving.not-confirmed", sentence)
+        signed = is_leaving_receipt(self.invitation.service, request, found.receipt or "")
+        require(signed, "leaving.not-confirmed", sentence)
         return SyncReport("left", 0.0, erased=self._erase(request))
 
     def _failed(self, error: BadInput) -> SyncReport:

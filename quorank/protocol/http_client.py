@@ -35,7 +35,7 @@ from quorank.files.codec import Length, Range
 from quorank.files.documents import parse_json
 from quorank.protocol import requests
 from quorank.protocol.invitation import LOOPBACK, Invitation
-from quorank.protocol.keys import MemberKey, is_signed, task_content
+from quorank.protocol.keys import SIGNATURE, MemberKey, is_signed, open_letter, task_content
 from quorank.protocol.messages import KINDS
 
 CALL_SECONDS, CONNECT_SECONDS = 60.0, 20.0  # time limits on a whole call and on its connection
@@ -193,13 +193,17 @@ class ServiceClient:
         return _next({requests.NEXT: f"{_decoded(answer, dict[str, Any]).get('next')}"} | headers)
 
     def mail(self, most: int = MAIL_BYTES) -> ServedMail:
-        """Return the oldest unanswered letter."""
-        status, headers, content = self._call("GET", "/v1/mail", most=most)
+        """Return the oldest unanswered letter.
+
+        Raises:
+            BadInput: `mail.unsigned` where the service did not sign the letter for this member.
+        """
+        status, headers, content = self._call("GET", "/v1/mail", most=SIGNATURE + most)
         if status != 200:
             return ServedMail(_next(headers))
         number = headers.get(requests.MAIL, "")
         require(_INTEGER.fullmatch(number), "service.unreadable", "the service's letter has no number")
-        return ServedMail(_next(headers), int(number), content)
+        return ServedMail(_next(headers), int(number), open_letter(self.service, self.member or 0, content))
 
     def answer(self, number: int, content: bytes) -> float:
         """Answer a letter, with nothing where there is no answer; returns the polling interval, seconds."""

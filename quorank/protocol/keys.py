@@ -13,6 +13,8 @@ from collections.abc import Callable
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from quorank.errors import require
+
 PUBLIC, SIGNATURE = 32, 64  # bytes of a public key and of a signature
 
 
@@ -59,6 +61,23 @@ def is_signed(public: bytes, content: bytes, signature: bytes) -> bool:
 def task_content(kind: str, body: bytes) -> bytes:
     """Content that a service signs for a task."""
     return f"quorank task 1\n{kind}\n{hashlib.sha256(body).hexdigest()}".encode()
+
+
+def signed_letter(key: MemberKey, member: int, content: bytes) -> bytes:
+    """Return a service's letter to a member: its signature, then the content."""
+    return key.sign(_letter_content(member, content)) + content
+
+
+def open_letter(service: bytes, member: int, letter: bytes) -> bytes:
+    """Return the content of a letter; reject one that the service did not sign for this member."""
+    signature, content = letter[:SIGNATURE], letter[SIGNATURE:]
+    signed = is_signed(service, _letter_content(member, content), signature)
+    require(signed, "mail.unsigned", "the letter is not signed by the service of the invitation; it was rejected")
+    return content
+
+
+def _letter_content(member: int, content: bytes) -> bytes:
+    return f"quorank letter 1\n{member}\n{hashlib.sha256(content).hexdigest()}".encode()
 
 
 def enrolment_content(service: bytes, code: bytes, key: bytes) -> bytes:

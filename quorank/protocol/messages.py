@@ -162,9 +162,19 @@ def check_leaving_request(request: bytes, run: str, keys: Mapping[int, bytes]) -
     return Leaving(found["client"], found["at"], leaving_digest(request))
 
 
-def leaving_receipt(request: bytes) -> bytes:
-    """Confirmation of the service that the client's part is out of the run, or certain to be removed."""
-    return b"quorank left " + leaving_digest(request).encode()
+def leaving_receipt(key: MemberKey, request: bytes) -> bytes:
+    """Return the service's signature under: the client's part is out of the run, or certain to be removed."""
+    return key.sign(_receipt_content(request)).hex().encode()
+
+
+def is_leaving_receipt(service: bytes, request: bytes, receipt: str) -> bool:
+    """Return whether the service has signed this receipt for this request."""
+    signature = bytes.fromhex(receipt) if re.fullmatch(r"[0-9a-f]{128}", receipt) else b""
+    return is_signed(service, _receipt_content(request), signature)
+
+
+def _receipt_content(request: bytes) -> bytes:
+    return b"quorank left 1\n" + leaving_digest(request).encode()
 
 
 def leaving_digest(request: bytes) -> str:

@@ -32,7 +32,7 @@ Pinned = Mapping[int, bytes]  # public keys of identities by client
 
 def signed_content(purpose: bytes, occasion: Occasion, client: int, content: bytes) -> bytes:
     """Return the signed content, bound to its purpose, session, round and client."""
-    return purpose + occasion.tag + _PLACE.pack(occasion.round, client) + content
+    return purpose + occasion.digest + _PLACE.pack(occasion.round, client) + content
 
 
 def is_signed_by(

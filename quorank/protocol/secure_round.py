@@ -55,6 +55,7 @@ KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
 PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "end")
 VERSION = 3
 _HEAD = struct.Struct("<4sBB")
+SESSION = 16  # random bytes that the coordinator draws for each sum
 IDENTITY = 32  # bytes of a client's identity, an Ed25519 public key
 _CLAIM = struct.Struct(f"<I{IDENTITY}s")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
@@ -102,6 +103,20 @@ def _named(client: int, message: M) -> M:
     return message
 
 
+def task_for_all(task: Task) -> bytes:
+    """Encode a task without the clients that a letter names: the bytes that the service publishes."""
+    return encode_task(replace(task, clients=()))
+
+
+def occasion_of(session: bytes, task: Task) -> Occasion:
+    """Return the occasion of a sum, bound to its task.
+
+    Keys, masks and signatures belong to one occasion. Members that were given different tasks, such as another θ, therefore
+    reject each other's keys, and no sum of their updates is opened.
+    """
+    return Occasion(session + hashlib.sha256(task_for_all(task)).digest(), task.round)
+
+
 class SecureRound:
     """The coordinator's side of one round; `least` is the agreed minimum number of clients in a sum.
 
@@ -120,7 +135,7 @@ class SecureRound:
         known: Pinned | None = None,  # earlier identities of clients
         neighbourhood: Neighbourhood | None = None,
     ) -> None:
-        self.server = SecureServer(Occasion(session, task.round), len(task.theta), neighbourhood)
+        self.server = SecureServer(occasion_of(session, task), len(task.theta), neighbourhood)
         self.least, self.phase = least, KEYS
         self._tasks = {
             client: envelope(KEYS, [session, encode_task(replace(task, clients=(client,)))]) for client in cohort
@@ -358,5 +373,5 @@ def parse_opening(content: bytes) -> tuple[Occasion, bytes] | None:
     phase, parts = open_envelope(content)
     if phase != KEYS:
         return None
-    require(len(parts) == 2, "secure-sum.malformed", _MALFORMED)
-    return Occasion(parts[0], decode_task(parts[1]).round), parts[1]
+    require(len(parts) == 2 and len(parts[0]) == SESSION, "secure-sum.malformed", _MALFORMED)
+    return occasion_of(parts[0], decode_task(parts[1])), parts[1]

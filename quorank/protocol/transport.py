@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from quorank.protocol import frames
+from quorank.protocol.keys import MemberKey, signed_letter
 
 FAILED = "the node could not answer"
 BUSY = "the node has nothing to send yet"
@@ -81,6 +82,26 @@ class MemberNodes:
 
     def node(self, client: int, turn: int, present: Collection[str]) -> str | None:
         return str(client) if str(client) in present else None
+
+
+@dataclass(frozen=True)
+class SignedMailboxes:
+    """Mailboxes whose letters the service signs, each for its member: whoever is in between can only lose them."""
+
+    mailboxes: Mailboxes
+    key: MemberKey
+
+    def send(self, letters: Sequence[tuple[int, bytes]]) -> list[int]:
+        return self.mailboxes.send([(member, signed_letter(self.key, member, content)) for member, content in letters])
+
+    def answers(self) -> list[Message]:
+        return self.mailboxes.answers()
+
+    def unanswered(self) -> list[tuple[int, int]]:
+        return self.mailboxes.unanswered()
+
+    def forget(self, letters: Sequence[int] | None) -> None:
+        self.mailboxes.forget(letters)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from devices import CLIENTS, MemoryStorage, Ticks, coordinator_of, device_of, simulator_of, user_of
+from devices import CLIENTS, Answering, MemoryStorage, Ticks, coordinator_of, device_of, simulator_of, user_of
 from memory_transport import MemoryTransport
 
 from quorank.engines.driver import ANSWER_SECONDS, Driver, several, single
@@ -16,7 +16,6 @@ from quorank.errors import BadInput, Interrupted
 from quorank.federation import Federation, Sampled
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.rules import Median
-from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, SecureSum
 from quorank.protocol import frames
@@ -130,7 +129,7 @@ def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begi
 
 def devices_of(simulator, tmp_path):
     clients = range(simulator.federation.clients)
-    return {c: DeviceAnswers(device_of(simulator, tmp_path / str(c), c)) for c in clients}
+    return {c: Answering(device_of(simulator, tmp_path / str(c), c)) for c in clients}
 
 
 def respond(answering_, simulator, client: int, content: bytes) -> bytes | Failure:

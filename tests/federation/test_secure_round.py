@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from devices import CLIENTS, device_of, search, simulator_of, task_of, user_of
+from devices import CLIENTS, Answering, device_of, search, simulator_of, task_of, user_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,11 +17,9 @@ from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import Verdict
 from quorank.federation.reply import Task, decode_task
-from quorank.member.device_answers import DeviceAnswers
 from quorank.privacy import ClippedGaussian
 from quorank.privacy.secure_sum.client import SecureClient
 from quorank.privacy.secure_sum.graph import neighbours_for
-from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import AdvertiseKeys, UnmaskReply, UnmaskRequest
 from quorank.privacy.secure_sum.server import RoundFailed
 from quorank.protocol import frames, secure_round
@@ -38,12 +36,13 @@ from quorank.protocol.secure_round import (
     SecureRound,
     SecureRounds,
     envelope,
+    occasion_of,
     open_envelope,
 )
 
-SESSION, LENGTH = b"a session", 7
+SESSION, LENGTH = b"sixteen bytes ok", 7
 TASK = Task("run", 2, np.zeros(LENGTH))
-OCCASION = Occasion(SESSION, 2)
+OCCASION, OTHER = occasion_of(SESSION, TASK), occasion_of(SESSION, replace(TASK, round=9))
 IDENTITIES = {client: MemberKey(struct.pack("<8I", *[client + 1] * 8)) for client in range(80)}
 
 
@@ -259,7 +258,7 @@ def test_a_client_unmasks_only_the_list_that_enough_have_signed() -> None:
         elif attack == "few signatures":
             signatures = {c: signatures[c] for c in (0, 1, 2, 3)}
         elif attack == "signatures of another round":
-            before = Occasion(SESSION, 1)
+            before = occasion_of(SESSION, replace(TASK, round=1))
             signatures = {
                 c: IDENTITIES[c].sign(signed_content(b"quorank secure sum: survivors", before, c, everyone))
                 for c in clients
@@ -295,13 +294,11 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     clients = list(range(5))
     round_, members = until(SHARES, clients, 3, pinned_of(clients))
     keys, claims, *signed = open_envelope(round_.tasks()[0])[1]
-    evil = SecureClient(4, Occasion(SESSION, 9) if lie == "other occasion" else OCCASION)
+    evil = SecureClient(4, OTHER if lie == "other occasion" else OCCASION)
     forged = SignedKeys(evil.advertise(), bytes(64))
     by_client = {SignedKeys.from_bytes(raw).keys.client: SignedKeys.from_bytes(raw) for raw in signed}
     if lie == "other occasion":
-        signature = IDENTITIES[4].sign(
-            signed_content(b"quorank secure sum: keys", Occasion(SESSION, 9), 4, forged.keys.to_bytes())
-        )
+        signature = IDENTITIES[4].sign(signed_content(b"quorank secure sum: keys", OTHER, 4, forged.keys.to_bytes()))
         fake = AdvertiseKeys(2, OCCASION.tag, 4, forged.keys.channel_key, forged.keys.mask_key)
         forged = SignedKeys(fake, signature)
     elif lie == "another's signature":
@@ -355,8 +352,8 @@ def secure_federation(**options) -> Federation:
     return Federation(CLIENTS, 3, privacy=privacy)
 
 
-def devices_of(simulator, tmp_path, pinned=True) -> dict[int, DeviceAnswers]:
-    found = {c: DeviceAnswers(device_of(simulator, tmp_path / str(c), c)) for c in range(CLIENTS)}
+def devices_of(simulator, tmp_path, pinned=True) -> dict[int, Answering]:
+    found = {c: Answering(device_of(simulator, tmp_path / str(c), c)) for c in range(CLIENTS)}
     if pinned:
         pins = {client: device.key.public for client, device in found.items()}
         for device in found.values():
@@ -380,7 +377,7 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     assert isinstance(devices[0].answer(first), bytes)
     identity = devices[0].key.public
     devices[0].device.store.close()  # killed after its keys left: it is out of this round
-    devices[0] = DeviceAnswers(device_of(simulator, tmp_path / "0", 0))
+    devices[0] = Answering(device_of(simulator, tmp_path / "0", 0))
     assert devices[0].key.public == identity
     assert devices[0].answer(first) == Declined("old")
     for client in range(1, CLIENTS):
@@ -420,7 +417,7 @@ def play_devices(round_: SecureRound, devices) -> None:
 
 def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, secure_federation())
-    device = DeviceAnswers(device_of(simulator, tmp_path))
+    device = Answering(device_of(simulator, tmp_path))
     task = decode_task(task_of(simulator))
     round_ = SecureRound(task, SESSION, [0, 1], 2)
     first = round_.tasks()[0]
@@ -431,7 +428,7 @@ def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_
         device.device.store.set_consent(False, 9.0)
     assert device.answer(envelope(SHARES, [b""])) == Declined("consent")
     assert device.answer(envelope(SHARES, [b""])) == Declined("secure")
-    assert device.answer_secure(b"nonsense") == Declined("malformed")
+    assert device.answer_secure(b"nonsense", device.published) == Declined("malformed")
     assert device.answer(b"QSEC\x02" + first[5:]) == Declined("version")  # of the version before: it says what to do
     assert device.device.store.waiting() == 3
 

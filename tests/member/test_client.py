@@ -27,7 +27,8 @@ from quorank.member import Client
 from quorank.member.membership import LEFT
 from quorank.privacy import NoPrivacy, PublishedLaplace
 from quorank.protocol.certificates import Authority
-from quorank.protocol.messages import leaving_receipt
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.messages import leaving_digest, leaving_receipt
 
 pytestmark = pytest.mark.slow
 DAY = 86400.0
@@ -343,13 +344,14 @@ def test_a_device_leaves_when_the_service_confirms(service, tmp_path) -> None:
     client.close()
     with Client.open(tmp_path / "device") as again:
         (request,) = service.leavers.values()
-        service.said["GET", "/v1/leave"] = Said(200, b'{"state": "done", "receipt": "quorank left 00"}')
-        assert again.sync(force=True).code == "leaving.not-confirmed"
+        for forged in ("", "00" * 64, leaving_receipt(MemberKey.create(), request).decode()):
+            service.said["GET", "/v1/leave"] = Said(200, json.dumps({"state": "done", "receipt": forged}).encode())
+            assert again.sync(force=True).code == "leaving.not-confirmed"
         del service.said["GET", "/v1/leave"]
         service.gone.add(0)
         report = again.sync(force=True)
         assert report.outcome == "left" and report.erased.traces > 0
-        assert leaving_receipt(request).split()[-1].decode() in (tmp_path / "device" / LEFT).read_text()
+        assert leaving_digest(request) in (tmp_path / "device" / LEFT).read_text()
     assert [path.name for path in (tmp_path / "device").iterdir()] == [LEFT]
     with refused("device.left"):
         Client.open(tmp_path / "device", tmp_path / "invitation.json")

@@ -16,7 +16,13 @@ from quorank.privacy import ClippedGaussian
 from quorank.protocol import frames
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
-from quorank.protocol.messages import Declined, check_leaving_request, leaving_receipt, leaving_request
+from quorank.protocol.messages import (
+    Declined,
+    check_leaving_request,
+    is_leaving_receipt,
+    leaving_receipt,
+    leaving_request,
+)
 from quorank.protocol.terms import Terms
 from quorank.protocol.transport import BUSY, Failure, MemberNodes
 
@@ -72,7 +78,9 @@ def test_nobody_has_another_client_forgotten(tiny_collection) -> None:
             check_leaving_request(false, "run", keys)
     with pytest.raises(BadInput, match="another run"):
         check_leaving_request(request, "other", keys)
-    assert leaving_receipt(request) != leaving_receipt(request + b" ")
+    receipt = leaving_receipt(other, request).decode()
+    assert is_leaving_receipt(other.public, request, receipt)
+    assert not is_leaving_receipt(other.public, request + b" ", receipt)
 
 
 def test_invitations_come_back_and_are_refused_when_damaged(tiny_collection, tmp_path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from devices import Ticks, coordinator_of, device_of, simulator_of, user_of
+from devices import Answering, Ticks, coordinator_of, device_of, simulator_of, user_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_transport import MemoryTransport
@@ -14,7 +14,7 @@ from quorank.engines.driver import Driver
 from quorank.errors import BadInput
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
-from quorank.member.device_answers import ClientPins, DeviceAnswers
+from quorank.member.device_answers import ClientPins
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
@@ -120,8 +120,8 @@ class Network:
         ticks = Ticks()
         self.driver = Driver(self.memory, MemberNodes(), clock=ticks, sleep=ticks.sleep, patience=9.0)
 
-    def device(self, client: int, folder) -> DeviceAnswers:
-        return DeviceAnswers(device_of(self.simulator, folder, client))
+    def device(self, client: int, folder) -> Answering:
+        return Answering(device_of(self.simulator, folder, client))
 
     def answer(self, name: str, content: bytes) -> bytes | Failure:
         client = int(name.rpartition("-")[2])
@@ -138,7 +138,7 @@ def network(tiny_collection, tmp_path) -> Network:
     return Network(tiny_collection, tmp_path)
 
 
-def public(answering: DeviceAnswers) -> bytes:
+def public(answering: Answering) -> bytes:
     return answering.key.public
 
 

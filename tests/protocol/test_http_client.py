@@ -22,7 +22,7 @@ from quorank.protocol import http_client as line_module
 from quorank.protocol.certificates import Authority
 from quorank.protocol.http_client import Enrolment, PollingInterval, ServedMail, ServiceClient, ServiceRefusal
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, task_content
+from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, signed_letter, task_content
 
 SERVICE, MEMBER = MemberKey(bytes(32)), MemberKey(bytes([1]) * 32)
 TASK = base64.b64encode(SERVICE.sign(task_content("round", b"theta"))).decode()
@@ -98,7 +98,7 @@ def test_requests_are_signed_and_one_connection_carries_them(service) -> None:
         ),
         said(304, quorank_next="2.5"),
         said(200, b'{"accepted": true, "next": 9}'),
-        said(200, b"letter", quorank_mail="12", quorank_next="0.05"),
+        said(200, signed_letter(SERVICE, 7, b"letter"), quorank_mail="12", quorank_next="0.05"),
         said(204, quorank_next="0.1"),
         said(202, b'{"state": "heard"}'),
         said(200, b'{"state": "done", "receipt": "word"}'),
@@ -210,6 +210,16 @@ def test_a_task_that_the_service_did_not_sign_is_refused(service) -> None:
     service.answers = [said(200, b"theta", **(good | {"quorank_kind": "code"}))]
     with refused("service.unreadable"):
         line.task()
+
+
+def test_a_letter_that_the_service_did_not_sign_for_this_member_is_refused(service) -> None:
+    true, line = signed_letter(SERVICE, 7, b"letter"), line_of(service)
+    for letter in (
+        b"letter", b"", true[:-1], true + b" ", signed_letter(MEMBER, 7, b"letter"), signed_letter(SERVICE, 8, b"letter")
+    ):  # fmt: skip
+        service.answers = [said(200, letter, quorank_mail="12")]
+        with refused("mail.unsigned"):
+            line.mail()
 
 
 def test_another_authority_is_refused_and_dates_are_not_looked_at(service, tmp_path, monkeypatch) -> None:

@@ -437,7 +437,7 @@ def test_leaving_is_heard_and_then_done(desk: Desk, anna: Caller, tmp_path: Path
     assert desk.signed(anna, "POST", "/v1/leave", b"please").code == "leaving.malformed"
     assert desk.signed(anna, "POST", "/v1/leave", request).status == 202
     assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "heard"}
-    receipt = leaving_receipt(request)
+    receipt = leaving_receipt(desk.home.key, request)
     desk.store.let_go(anna.number, receipt)
     assert desk.signed(anna, "GET", "/v1/leave").table == {"state": "done", "receipt": receipt.decode()}
     assert desk.signed(anna, "GET", "/v1/task").code == "request.left"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import CLIENTS, SEED, device_of, simulator_of, state_after, terms_of, user_of
+from devices import CLIENTS, SEED, Answering, device_of, simulator_of, state_after, terms_of, user_of
 from fleets import Fleet, enrolled, held_coordinator, sent
 from refusals import refused
 
@@ -22,7 +22,6 @@ from quorank.federation.unlearning import rebuilding_name
 from quorank.federation.unlearning.departures import LEAVERS
 from quorank.federation.unlearning.rebuilding import DOCUMENT
 from quorank.learning.online import OnlineRanker
-from quorank.member.device_answers import DeviceAnswers
 from quorank.privacy import ClippedGaussian, Setting, Signs, accounting
 from quorank.privacy.composition import compose, total_loss
 from quorank.protocol.keys import MemberKey
@@ -49,7 +48,7 @@ class World(Fleet):
         super().__init__(self.folder, self.simulator)
         self.keys = enrolled(self.store, CLIENTS)
         self.devices = {c: device_of(self.simulator, self.folder / str(c), c) for c in range(CLIENTS)}
-        self.answering = {c: DeviceAnswers(device) for c, device in self.devices.items()}
+        self.answering = {c: Answering(device) for c, device in self.devices.items()}
         self.asked: list[tuple[int, Task]] = []
         self.begin()
 
@@ -168,7 +167,7 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     before = world.coordinator.state.theta.tobytes()
     request = world.let_go()
     assert world.coordinator.state.theta.tobytes() != before
-    assert world.store.leaving(LEAVER) == (request, leaving_receipt(request))
+    assert world.store.leaving(LEAVER) == (request, leaving_receipt(world.desk.holder.key, request))
     assert sent(world.store, LEAVER).code == "request.left"
     assert not sent(world.store, LEAVER, "leave").code, "it can still ask for its confirmation"
     kept = json.loads(world.store.document(LEAVERS))
@@ -257,7 +256,7 @@ def test_nobody_is_forgotten_by_another_s_word(world) -> None:
 
 def test_who_holds_nothing_is_not_waited_for(world) -> None:
     world.play(2)
-    world.answering[3] = DeviceAnswers(device_of(world.simulator, world.folder / "new", 3))
+    world.answering[3] = Answering(device_of(world.simulator, world.folder / "new", 3))
     world.let_go()
     assert world.desk.leavers[0].method == "fresh"
     rounds = [task.round for client, task in world.asked if client == 3 and task.run != "run"]
@@ -450,6 +449,6 @@ def test_what_a_device_declines_of_a_rebuilding(world) -> None:
     with store.transaction():
         store.set_consent(False, 1.0)
     assert answer(task(round_=4)) == Declined("consent")
-    fresh = DeviceAnswers(device_of(simulator, world.folder / "fresh", 0))
+    fresh = Answering(device_of(simulator, world.folder / "fresh", 0))
     assert fresh.answer(task()) == NOTHING
     assert terms_of(simulator, 0).run == "run"

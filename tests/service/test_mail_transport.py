@@ -15,7 +15,7 @@ from quorank.federation.coordinator import RoundLimits
 from quorank.federation.reply import decode_task
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
-from quorank.protocol.keys import MemberKey
+from quorank.protocol.keys import SIGNATURE, MemberKey, open_letter
 from quorank.protocol.secure_round import SecureMember, open_envelope, parse_opening
 from quorank.protocol.transport import BUSY, Failure
 
@@ -37,7 +37,7 @@ class SecureFleet(Fleet):
         for member in self.members():
             letter = self.store.letter(member)
             if letter is not None:
-                answer = self.secure_answer(member, letter.content)
+                answer = self.secure_answer(member, letter.content[SIGNATURE:])
                 if answer is not None:
                     assert not sent(self.store, member, "mail", letter.id, answer).code
         self.then()
@@ -135,7 +135,7 @@ def test_letters(fleet) -> None:
     mail.forget([second])
     assert mail.pull() == [] and fleet.store.letter(1) is None
     letter = fleet.store.letter(0)
-    assert letter.content == b"to 0"
+    assert open_letter(holder.key.public, 0, letter.content) == b"to 0"
     sent(fleet.store, 0, "mail", letter.id, b"from 0")
     sent(fleet.store, 2, "mail", fleet.store.letter(2).id, b"")
     arrivals = {arrival.id: arrival for arrival in mail.pull()}

@@ -190,7 +190,7 @@ def test_a_client_leaves_after_the_last_round(devices, runner) -> None:
     devices.then = step
     devices.play(stay=True, stop=lambda: bool(asked) and devices.store.leaving(2)[1] is not None)
     ((request, before),) = asked
-    assert devices.store.leaving(2) == (request, leaving_receipt(request))
+    assert devices.store.leaving(2) == (request, leaving_receipt(devices.home.key, request))
     after = devices.store.document("ranker.json")
     assert after != before and (devices.home.path / "ranker.json").read_bytes() == after
     over = devices.store.publication()

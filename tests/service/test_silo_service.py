@@ -116,7 +116,7 @@ def test_a_party_that_leaves_is_let_go_and_status_says_what_that_means(held) -> 
     request = leaving_request(SimpleNamespace(run="spring", client=1), key, 5.0, b"nonce")
     assert not sent(held.store, 1, "leave", 0, request).code
     held.service.look()
-    assert held.store.leaving(1) == (request, leaving_receipt(request)) and held.store.admitted() == []
+    assert held.store.leaving(1) == (request, leaving_receipt(held.home.key, request)) and held.store.admitted() == []
     left = [event for event in held.store.events() if event["code"] == "member_left"]
     assert [(event["client"], event["round"]) for event in left] == [(1, 0)]
     held.service.publish("running")

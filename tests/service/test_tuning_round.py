@@ -153,7 +153,7 @@ def test_who_leaves_is_let_go_at_once(tmp_path: Path) -> None:
     request = leaving_request(terms, fleet.keys[0], 1.0, bytes(16))
     assert not sent(fleet.store, 0, "leave", 0, request).code
     service.look()
-    assert fleet.store.leaving(0) == (request, leaving_receipt(request))
+    assert fleet.store.leaving(0) == (request, leaving_receipt(fleet.home.key, request))
     for member in (1, 2, 3):
         fleet.send(member)
     service.look()

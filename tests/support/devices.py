@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,23 @@ from typing import Any
 import numpy as np
 
 from quorank.engines.process import Simulator
+from quorank.errors import BadInput
 from quorank.experiments.deployment import SimulatedUser
 from quorank.federation import Federation, Sampled
 from quorank.federation import server_optimisers as servers
 from quorank.federation.coordinator import Coordinator
-from quorank.federation.reply import Task, encode_task
+from quorank.federation.reply import Task, decode_task, encode_task
 from quorank.federation.rounds import State
 from quorank.federation.rules import Krum, Median
 from quorank.federation.storage import CoordinatorCheckpoint
+from quorank.federation.unlearning import is_rebuilding
 from quorank.learning import Evolution, Simulation
 from quorank.member.device import Device
+from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
+from quorank.protocol.messages import Declined
+from quorank.protocol.secure_round import parse_opening, task_for_all
 from quorank.protocol.terms import Terms
 from quorank.rankers import Linear
 from quorank.users import Cascade
@@ -127,6 +133,21 @@ def device_of(simulator: Simulator, folder: Path, client: int = 0, **changes: An
     if not store.consents():
         store.set_consent(True, 0.0)
     return Device(store, terms_of(simulator, client, **changes), seed=SEED, clock=lambda: 1e9, plain=True)
+
+
+class Answering(DeviceAnswers):
+    """Answers of a device whose service has published the task of every letter that opens a secure sum."""
+
+    published = b""
+
+    def answer(self, content: bytes) -> bytes | Declined:
+        if content.startswith(b"QSEC"):
+            with suppress(BadInput):
+                opening = parse_opening(content)
+                self.published = self.published if opening is None else task_for_all(decode_task(opening[1]))
+            return self.answer_secure(content, self.published)
+        rebuilds = is_rebuilding(content, self.device.terms.run)
+        return self.answer_rebuilding(content) if rebuilds else self.device.answer(content)
 
 
 def user_of(simulator: Simulator, client: int = 0) -> SimulatedUser:

@@ -26,7 +26,7 @@ from quorank.federation.coordinator import Coordinator
 from quorank.federation.reply import Reply, Task, decode_reply, encode_task
 from quorank.protocol.certificates import Authority
 from quorank.protocol.invitation import Invitation
-from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, task_content
+from quorank.protocol.keys import MemberKey, enrolment_content, is_signed, signed_letter, task_content
 from quorank.protocol.messages import check_leaving_request, leaving_receipt
 from quorank.protocol.requests import check, check_body, read_head, status_of
 from quorank.protocol.terms import Terms
@@ -181,7 +181,7 @@ class SmallService:
     def _get_mail(self, member: int, asked: Heard) -> Said:
         for number, (whom, content) in sorted(self.mail.items()):
             if whom == member and number not in self.answers:
-                return Said(200, content, {"Quorank-Mail": str(number)})
+                return Said(200, signed_letter(self.key, member, content), {"Quorank-Mail": str(number)})
         return Said(204)
 
     def _post_mail(self, member: int, asked: Heard) -> Said:
@@ -199,7 +199,7 @@ class SmallService:
         request = self.leavers[member]
         if member not in self.gone:
             return _json(200, state="heard")
-        return _json(200, state="done", receipt=leaving_receipt(request).decode())
+        return _json(200, state="done", receipt=leaving_receipt(self.key, request).decode())
 
     # how it runs
 

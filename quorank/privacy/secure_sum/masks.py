@@ -42,9 +42,14 @@ class Occasion:
         require(0 <= self.round < 2**32, "secure-sum.round", sentence)
 
     @cached_property
+    def digest(self) -> bytes:
+        """Digest of the session in signatures, 32 bytes."""
+        return hashlib.sha256(self.session).digest()
+
+    @property
     def tag(self) -> bytes:
         """Tag of the session on messages, 16 bytes."""
-        return hashlib.sha256(self.session).digest()[:16]
+        return self.digest[:16]
 
     def seed(self, secret: bytes, purpose: bytes, first: int, second: int) -> bytes:
         """Derive a seed for one purpose of a pair, or of one client named twice, in this round: keyed BLAKE2b."""

@@ -75,7 +75,7 @@ class LeavingDesk(Departures):
         for member, request, receipt in store.leavers():
             if member in known:
                 if known[member].done and receipt is None:
-                    store.let_go(member, leaving_receipt(request))
+                    store.let_go(member, leaving_receipt(self.holder.key, request))
             elif (member, request) not in self._refused:
                 try:
                     found = store.member(member)

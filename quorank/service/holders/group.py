@@ -15,6 +15,7 @@ from pathlib import Path
 from quorank.errors import BadInput, require
 from quorank.files.documents import json_bytes, read_json
 from quorank.protocol.certificates import write_private
+from quorank.protocol.transport import SignedMailboxes
 from quorank.rankers.ranker_file import ranker_bytes
 from quorank.service.dashboard.status import MemberCounts, MemberStatus, Problem, RoundFigures, State, Status
 from quorank.service.enrolment import enlist
@@ -97,7 +98,8 @@ class SiloService(Held[SiloHome]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.post = SiloPost(self.store, SessionStreams(self.store), self.home.group, self.home.settings.pause)
+        mailboxes = SignedMailboxes(self.store, self.home.key)
+        self.post = SiloPost(mailboxes, SessionStreams(self.store), self.home.group, self.home.settings.pause)
         self.server = self.post.server
         self._timed = False  # the first turns of a process are not timed
         self._phase, self._turns = self.server.phase, self.server.turns[0]

@@ -141,7 +141,7 @@ class Held(ABC, Generic[HomeKind]):
         for member, request, receipt in self.store.leavers():
             if receipt is None:
                 self.forget(member)
-                self.store.let_go(member, leaving_receipt(request))
+                self.store.let_go(member, leaving_receipt(self.home.key, request))
                 self.record("member_left", client=member, round=self.progress[0])
 
     # ------------------------------------------------------------ events, status, files

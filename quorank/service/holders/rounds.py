@@ -33,7 +33,7 @@ from quorank.files.documents import json_bytes
 from quorank.privacy.mechanisms.integer_sums import secure_sums
 from quorank.protocol.keys import MemberKey, task_content
 from quorank.protocol.messages import Kind, Publication
-from quorank.protocol.transport import MailTransport, MemberNodes, Message
+from quorank.protocol.transport import MailTransport, MemberNodes, Message, SignedMailboxes
 from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore
 
 BATCH = 2000  # maximum number of replies read at once
@@ -287,7 +287,8 @@ class Holder:
         """Driver of secure sums, without letters of an earlier holder."""
         self.store.forget(None)
         return Driver(
-            MailTransport(self.store, self.admitted, bundled=self.simulated), MemberNodes(self.simulated), SLOW / 2.0,
+            MailTransport(SignedMailboxes(self.store, self.key), self.admitted, bundled=self.simulated),
+            MemberNodes(self.simulated), SLOW / 2.0,
             patience=float("inf"), seen=self.seen, known=self.store.keys, clock=self.clock, sleep=self.sleep,
         )  # fmt: skip
 

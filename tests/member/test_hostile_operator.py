@@ -1,0 +1,116 @@
+"""A hostile operator of secure sums, or a proxy between it and real devices over HTTPS: no single update leaves."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import pytest
+from devices import SEED, simulator_of, terms_of, user_of
+from small_service import SmallService
+
+from quorank.federation import Federation
+from quorank.federation.reply import Task, encode_task
+from quorank.member import Client
+from quorank.privacy import SecureSum
+from quorank.privacy.secure_sum.server import SecureServer
+from quorank.protocol.keys import MemberKey
+from quorank.protocol.secure_identity import SignedKeys
+from quorank.protocol.secure_round import KEYS, SHARES, claims_bytes, envelope, occasion_of, open_envelope
+
+pytestmark = pytest.mark.slow
+MEMBERS, SESSION = 5, bytes(16)
+
+
+@dataclass
+class Operator:
+    """Operator that shows each device what it likes, by a small service for each, all with its one key."""
+
+    simulator: object
+    services: list[SmallService] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
+
+    def task(self, scale: float = 0.0, round_: int = 0) -> Task:
+        state = self.simulator.initial()
+        return Task("run", round_, state.theta + scale, state.private)
+
+    def ask(self, member: int, task: Task, letter: bytes) -> bytes:
+        """Sign a task and a letter for a member, let its device sync, and return its answer."""
+        service = self.services[member]
+        service.published = "secure", encode_task(task)
+        number = len(service.mail) + 1
+        service.mail[number] = member, letter
+        self.clients[member].sync(force=True)
+        return service.answers.get(number, b"")
+
+    def opened(self, member: int, task: Task) -> bytes:
+        content = envelope(KEYS, [SESSION, encode_task(replace(task, clients=(member,)))])
+        return self.ask(member, task, content)
+
+    def shares(self, tasks: list[Task]) -> list[bytes]:
+        """Open a round with a task for each device, offer each the keys of all as keys of its own round."""
+        answers = [open_envelope(self.opened(member, tasks[member]))[1] for member in range(MEMBERS)]
+        identities = {member: identity for member, (_, identity) in enumerate(answers)}
+        signed = [SignedKeys.from_bytes(keys) for keys, _ in answers]
+        found = []
+        for member, task in enumerate(tasks):
+            occasion = occasion_of(SESSION, task)
+            shown = [replace(one, keys=replace(one.keys, tag=occasion.tag)) for one in signed]
+            server = SecureServer(occasion, len(task.theta), self.simulator.mechanism.plan)
+            for one in shown:
+                server.receive_keys(one.keys)
+            keys = server.key_lists()[member]
+            listed = [shown[other].to_bytes() for other, _ in keys.neighbours]
+            letter = envelope(SHARES, [keys.to_bytes(), claims_bytes(identities), *listed])
+            found.append(self.ask(member, task, letter))
+        return found
+
+
+@pytest.fixture
+def operator(tiny_collection, tmp_path):
+    simulator = simulator_of(tiny_collection, Federation(MEMBERS, 3, privacy=SecureSum(clip=0.05)))
+    made, key = Operator(simulator), MemberKey.create()
+    with ExitStack() as stack:
+        for member in range(MEMBERS):
+            service, folder = SmallService(terms_of(simulator, member)), tmp_path / f"{member}"
+            folder.mkdir()
+            service.key = key
+            stack.enter_context(service.running(folder))
+            bundle = service.invitation(folder / "invitation.json")
+            client = stack.enter_context(Client.open(folder / "device", bundle, seed=SEED))
+            client.consent(True)
+            for _ in range(3):
+                user_of(simulator, member)(client.device)
+            made.services.append(service)
+            made.clients.append(client)
+        yield made
+
+
+def test_devices_that_were_sent_different_rankers_share_nothing(operator) -> None:
+    """The operator of one victim: the others get a θ at which their updates vanish, so the sum would be the victim's."""
+    assert all(operator.shares([operator.task(1.0)] * MEMBERS)), "shown the same θ, all of them share"
+    tasks = [operator.task(round_=1), *[operator.task(1e6, 1)] * (MEMBERS - 1)]
+    assert operator.shares(tasks) == [b""] * MEMBERS
+    assert [client.status()["waiting"] for client in operator.clients] == [3] * MEMBERS
+
+
+def test_a_letter_with_another_ranker_than_the_signed_task_is_rejected(operator) -> None:
+    signed, other = operator.task(), operator.task(1e6)
+    letter = envelope(KEYS, [SESSION, encode_task(replace(other, clients=(0,)))])
+    assert operator.ask(0, signed, letter) == b""
+    assert operator.opened(0, signed) != b""
+
+
+def test_a_letter_that_was_changed_on_its_way_is_not_answered(operator, monkeypatch) -> None:
+    """A proxy that terminates TLS, with a certificate that the device trusts."""
+    service, said = operator.services[0], SmallService._get_mail
+
+    def altered(self, member, asked):
+        found = said(self, member, asked)
+        return found._replace(content=found.content[:-1] + b"\x01") if found.content else found
+
+    monkeypatch.setattr(SmallService, "_get_mail", altered)
+    assert operator.opened(0, operator.task()) == b"" and service.answers == {}
+    assert operator.clients[0].sync(force=True).code == "mail.unsigned"
+    monkeypatch.undo()
+    assert operator.clients[0].sync(force=True).outcome == "sent"
