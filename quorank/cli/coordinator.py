@@ -190,9 +190,17 @@ def restore(
         int,
         Option(min=0, help="Number of rounds completed after the backup: their privacy is spent, their ranker lost."),
     ] = 0,
+    old: Annotated[Path | None, Option(help="Folder of the old service.", show_default="where it was backed up")] = None,
+    lost: Annotated[
+        bool, Option("--lost", help="The old service is lost: take its members from the backup, and revoke by hand.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Restore a service's folder and store from a backup.
+
+    Members come from the old service, so that whoever was revoked or has left
+    since the backup stays out. If that service is lost, pass --lost, and
+    revoke them again before the start.
 
     Devices answer no round twice. If all have answered rounds after the
     backup, pass their number with --skip; the next round would otherwise wait
@@ -203,7 +211,7 @@ def restore(
     from quorank.service.home import Home
     from quorank.service.store.backup import restore as bring_back
 
-    found = bring_back(file, folder, database, skip)
+    found = bring_back(file, folder, database, skip=skip, old=old, lost=lost)
     home = Home.open(folder)
     home.write_settings(replace(home.settings, database=database))
     figures = {"folder": str(folder), "members": found.members, "files": found.files, "skipped": skip}

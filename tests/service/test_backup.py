@@ -71,7 +71,7 @@ def test_a_service_comes_back_in_either_database(tmp_path: Path, here: str, ther
     made = backup(tmp_path / "old", first, file)  # while it is open
     assert made == (4, 2, file.stat().st_size) and stat.S_IMODE(file.stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "service.backup"], "nothing else is left"
-    assert restore(file, new, second) == made
+    assert restore(file, new, second, skip=0) == made
     assert (new / "service.key").read_bytes() == b"secret" and not (new / "coordinator.log").exists()
     assert (new / "keys" / "authority.key").read_bytes() == b"other secret"
     assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (new, *new.rglob("*"))} == {0}
@@ -95,6 +95,43 @@ def test_a_service_comes_back_in_either_database(tmp_path: Path, here: str, ther
     store.close()
 
 
+@pytest.mark.parametrize("there", [SQLITE, POSTGRESQL])
+def test_who_was_revoked_or_left_since_the_backup_stays_out(tmp_path: Path, there: str) -> None:
+    url, file = empty_database() if there == "postgresql" else "", tmp_path / "service.backup"
+    store = filled(tmp_path / "old", url)
+    backup(tmp_path / "old", url, file)
+    store.revoke("device-1")
+    store.take([call(2, "leave", 0, b"goodbye")])
+    store.let_go(2, b"receipt")
+    late = store.enrol(bytes([9]) * 32, token="word")
+    store.revoke(late.name)
+    store.close_enrolment()
+    restore(file, tmp_path / "new", skip=0)
+    with closing(open_store(tmp_path / "new")) as again:
+        assert again.members() == store.members() and not again.is_open()
+        codes = [one.code for one in again.take([call(number) for number in (1, 2, 3, late.number)])]
+        assert codes == ["request.revoked", "request.left", "request.left", "request.revoked"]
+        with refused("request.revoked"):
+            again.enrol(bytes([9]) * 32, token="word")
+        receipts = {member: receipt for member, _, receipt in again.leavers()}
+        assert receipts == {3: b"receipt", 2: None}, "a holder takes the update of the later leaver out again"
+    store.close()
+    (tmp_path / "old").rename(tmp_path / "moved")
+    with refused("restore.old-missing", f"{tmp_path / 'old'}"):
+        restore(file, tmp_path / "third", skip=0)
+    assert not (tmp_path / "third").exists()
+    restore(file, tmp_path / "third", skip=0, old=tmp_path / "moved")
+    restore(file, tmp_path / "fourth", skip=0, lost=True)
+    counts = []
+    for name in ("third", "fourth"):
+        with closing(open_store(tmp_path / name)) as again:
+            counts.append(again.counts(0.0)["revoked"])
+    assert counts == [2, 0]
+    (tmp_path / "moved" / "service.key").write_bytes(b"another")
+    with refused("restore.old-missing"):
+        restore(file, tmp_path / "fifth", skip=0, old=tmp_path / "moved")
+
+
 def test_a_backup_goes_nowhere_where_something_is(tmp_path: Path) -> None:
     filled(tmp_path / "old").close()
     with refused("backup.inside"):
@@ -104,9 +141,9 @@ def test_a_backup_goes_nowhere_where_something_is(tmp_path: Path) -> None:
     file = tmp_path / "service.backup"
     backup(tmp_path / "old", "", file)
     with refused("folder.not-empty"):
-        restore(file, tmp_path / "old")
+        restore(file, tmp_path / "old", skip=0)
     (tmp_path / "empty").mkdir()
-    restore(file, tmp_path / "empty")
+    restore(file, tmp_path / "empty", skip=0)
 
 
 @pytest.mark.slow
@@ -115,7 +152,7 @@ def test_a_database_that_has_a_service_is_not_overwritten(tmp_path: Path) -> Non
     filled(tmp_path / "old", url).close()
     backup(tmp_path / "old", url, tmp_path / "service.backup")
     with refused("database.not-empty"):
-        restore(tmp_path / "service.backup", tmp_path / "new", url)
+        restore(tmp_path / "service.backup", tmp_path / "new", url, skip=0)
     assert not (tmp_path / "new").exists()
 
 
@@ -131,7 +168,7 @@ def test_a_damaged_backup_is_refused_and_nothing_is_made(tmp_path: Path) -> None
     ):  # fmt: skip
         file.write_bytes(damaged)
         with refused(code, str(file)):
-            restore(file, tmp_path / "new")
+            restore(file, tmp_path / "new", skip=0)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "service.backup"]
 
 
@@ -157,5 +194,5 @@ def test_another_database_under_a_right_checksum_is_refused(tmp_path: Path) -> N
         content = inside.read_bytes()
         file.write_bytes(b"quorank backup 1\n" + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
         with refused(code):
-            restore(file, tmp_path / "new")
+            restore(file, tmp_path / "new", skip=0)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["inside", "old", "service.backup"]

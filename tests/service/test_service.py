@@ -177,6 +177,27 @@ def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) 
     assert (book["privacy"], book["releases"]) == (expected["privacy"], expected["releases"])
 
 
+def test_who_leaves_after_a_backup_is_let_go_by_the_restored_service_too(devices, runner, tmp_path) -> None:
+    asked: list[bytes] = []
+
+    def step() -> None:
+        found = devices.store.publication()
+        if found is not None and found.round == 1 and not asked:
+            backup(devices.home.path, "", tmp_path / "yesterday")
+            asked.append(leaving_request(devices.home.terms(2), devices.keys[2], 5.0, b"nonce"))
+            assert not sent(devices.store, 2, "leave", 0, asked[0]).code
+
+    devices.then = step
+    assert devices.play().coordinator.done and devices.store.leaving(2)[1] is not None
+    restore(tmp_path / "yesterday", tmp_path / "again", skip=0)
+    again = Devices(Home.open(tmp_path / "again"), runner)
+    assert again.store.leaving(2) == (asked[0], None)
+    reports = again.play().coordinator.reports
+    assert [report.participants for report in reports] == [CLIENTS, CLIENTS - 1, CLIENTS - 1]
+    assert again.store.leaving(2) == devices.store.leaving(2)
+    assert again.events().count("rebuilding_finished") == 1
+
+
 def test_a_client_leaves_after_the_last_round(devices, runner) -> None:
     asked = []
 

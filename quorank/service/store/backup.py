@@ -2,7 +2,8 @@
 
 The file has two lines (its format, and the SHA-256 of the rest) and an SQLite database with the store's tables and files.
 It holds all secrets of the service. A restored service continues from the moment of the backup; its epoch, publications and
-letters get unused numbers, so that no holder, worker or member confuses them with earlier ones.
+letters get unused numbers, so that no holder, worker or member confuses them with earlier ones. Members,
+open enrolments and requests to leave are those of the old service: who was revoked or has left since stays out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.files.archives import member_path
 from quorank.files.atomic import atomically, new_folder
 from quorank.files.documents import read_json
-from quorank.service.home import TERMS
+from quorank.service.home import SERVICE_KEY, TERMS
 from quorank.service.store.database import TABLES, Database, columns_of
 from quorank.service.store.sql_store import SqlStore, open_store
 
@@ -33,6 +34,7 @@ _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.lo
 _JUMP = 1 << 32  # added to numbers of a restored service, above all numbers given since the backup
 _PAGE = 200  # rows copied at once
 KEPT = [table for table in TABLES if table != "nonces"]  # stored tables; nonces are valid for minutes
+MEMBERS = ("members", "tokens", "leaving")  # tables that a restored service has from the old one
 
 
 class Backup(NamedTuple):
@@ -52,16 +54,24 @@ def backup(folder: Path, database: str, target: Path) -> Backup:
         with closing(open_store(folder, database)) as store, closing(open_store(Path(name))) as kept:
             _copy(store.database, kept.database)
             files = _store_files(folder, kept.database)
+            kept.database.execute("CREATE TABLE origin (folder TEXT NOT NULL, database TEXT NOT NULL)")
+            kept.database.execute("INSERT INTO origin VALUES (?, ?)", f"{folder.resolve()}", database)
             members = kept.database.value("SELECT count(*) FROM members")
         atomically(target, lambda file: _seal(Path(name) / "service.sqlite", file), durable=True, private=True)
     return Backup(members, files, target.stat().st_size)
 
 
-def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Backup:
+def restore(
+    source: Path, folder: Path, database: str = "", *, skip: int = 0, old: Path | None = None, lost: bool = False
+) -> Backup:
     """Restore a service's folder and store, both of which must be empty.
 
     The caller chooses the database and writes it into the folder's settings. `skip` rounds that members have answered since
-    the backup count as spent, and the run continues after them.
+    the backup count as spent, and the run continues after them. Members come from the old service, in its folder of
+    then or in `old`; from the backup only if it is `lost`.
+
+    Raises:
+        BadInput: `restore.old-missing` if the old service is not there.
     """
     with (
         new_folder(folder, "choose a folder that is empty or not there yet") as made,
@@ -72,6 +82,9 @@ def restore(source: Path, folder: Path, database: str = "", skip: int = 0) -> Ba
         require(fresh, "database.not-empty", "another service is in this database", "--database")
         files = _restore_files(kept.database, made, source)
         _copy(kept.database, store.database, jump=_JUMP)
+        if not lost:
+            with _old_service(kept.database, old, (made / SERVICE_KEY).read_bytes()) as newer:
+                _copy_members(newer.database, kept.database, store.database)
         if skip:
             _skip_rounds(store, skip, read_json(made / TERMS).get("rounds"))
         store.note("service_restored", rounds=skip)
@@ -99,19 +112,55 @@ def _copy(source: Database, target: Database, jump: int = 0) -> None:
     with source.begun(source.begin_reading), target.transaction():
         target.execute("DELETE FROM service")
         for table in KEPT:
-            columns = columns_of(table)
-            named = ", ".join(columns)
-            page = f"SELECT {named} FROM {table} ORDER BY 1, 2 LIMIT {_PAGE} OFFSET ?"
-            new = f"INSERT INTO {table} ({named}) SELECT {named} FROM {{given}}"
-            start = 0
-            while rows := source.execute(page, start):
-                target.each(new, list(columns), rows)
-                start += len(rows)
+            _copy_table(source, target, table)
             if "{serial}" in TABLES[table]:
                 last = target.value(f"SELECT coalesce(max(id), 0) FROM {table}")
                 target.skip_numbers(table, last if table == "events" else last + jump)
+        target.execute("DELETE FROM documents WHERE name = ?", SALT)
         target.execute("UPDATE service SET epoch = epoch + ?, version = version + ?", jump, jump)
         target.execute("UPDATE publication SET number = number + ?", jump)
+
+
+def _copy_table(source: Database, target: Database, table: str) -> None:
+    columns, start = columns_of(table), 0
+    named = ", ".join(columns)
+    page = f"SELECT {named} FROM {table} ORDER BY 1, 2 LIMIT {_PAGE} OFFSET ?"
+    new = f"INSERT INTO {table} ({named}) SELECT {named} FROM {{given}}"
+    while rows := source.execute(page, start):
+        target.each(new, list(columns), rows)
+        start += len(rows)
+
+
+def _copy_members(newer: Database, kept: Database, target: Database) -> None:
+    """Replace the members by those of the old service; who has left since is taken out of the restored run again."""
+    with newer.begun(newer.begin_reading), target.transaction():
+        for table in MEMBERS:
+            target.execute(f"DELETE FROM {table}")
+            _copy_table(newer, target, table)
+        known = kept.execute("SELECT member FROM leaving WHERE receipt IS NOT NULL")
+        again = {member for (member,) in target.execute("SELECT member FROM leaving")} - {member for (member,) in known}
+        change = "UPDATE leaving SET receipt = NULL FROM {given} WHERE leaving.member = given.member"
+        target.each(change, ("member",), [(member,) for member in sorted(again)])
+
+
+@contextlib.contextmanager
+def _old_service(kept: Database, folder: Path | None, key: bytes) -> Iterator[SqlStore]:
+    """Open the store of the service that a backup is of, where it was or in this folder."""
+    ((path, database),) = kept.execute("SELECT folder, database FROM origin")
+    found = Path(path) if folder is None else folder
+    try:
+        same = (found / SERVICE_KEY).read_bytes() == key and (database or (found / "service.sqlite").is_file())
+        store = open_store(found, database) if same else None
+    except (OSError, BadInput):
+        store = None
+    if store is None:
+        sentence = (
+            "the service of this backup is not here any more, and who was revoked or has left since would be a member "
+            "again: name its folder with --old; if it is lost, pass --lost, and revoke them before the start"
+        )
+        raise BadInput("restore.old-missing", sentence, f"{found}")
+    with closing(store):
+        yield store
 
 
 def _store_files(folder: Path, database: Database) -> int:
