@@ -151,7 +151,7 @@ def enrolment(data: bytes) -> None:
 def restored(data: bytes) -> None:
     """A backup of a service, restored into a new folder."""
     file = as_file(data, "backup")
-    restore(file, file.with_name("new"))
+    restore(file, file.with_name("new"), skip=0, lost=True)
 
 
 @target("coordinator-experiment", "toml")
