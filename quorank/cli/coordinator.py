@@ -103,7 +103,7 @@ def invite(
     Send it over a private channel. A second use is rejected and shown by
     status.
     """
-    from quorank.service.enrolment import invite as invite_one
+    from quorank.service.enrolment import invite_all
 
     known = list(names or [])
     require(bool(known) != (count is not None), "option.conflict", "name the devices, or say how many with --count")
@@ -115,13 +115,13 @@ def invite(
         several = len(known) > 1 or count is not None
         if several and out is not None:
             out.mkdir(mode=0o700, exist_ok=True)
-        made = []
-        for name in known:
-            file = Path(f"{name}.json") if out is None else out / f"{name}.json" if several or out.is_dir() else out
-            member = invite_one(home, store, name, file)
-            made.append({"name": member.name, "client": member.number, "file": str(file)})
-            if not json:
-                say(f"{name} is client {member.number}; its invitation is {file}")
+        place = Path() if out is None else out
+        files = {name: place / f"{name}.json" if several or place.is_dir() else place for name in known}
+        require(len(files) == len(known), "invitation.repeated", "each device needs a name of its own")
+        members = invite_all(home, store, files)
+    made = [{"name": one.name, "client": one.number, "file": str(files[one.name])} for one in members]
+    for figures in made if not json else ():
+        say("{name} is client {client}; its invitation is {file}".format(**figures))
     print_result({"invitations": made} if several else made[0], json, lambda _: None)
 
 

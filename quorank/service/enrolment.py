@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from quorank.errors import require
-from quorank.protocol.invitation import CODE, Invitation, MemberKind
+from quorank.protocol.invitation import CODE, Invitation
 from quorank.service.home import Home
 from quorank.service.store.sql_store import Member, SqlStore
 
@@ -24,10 +24,20 @@ DAY = 86400.0
 
 def invite(home: Home, store: SqlStore, name: str, out: Path) -> Member:
     """Invite a device: assign its number and write its invitation to a file."""
-    sentence = f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores"
-    require(_NAME.fullmatch(name), "device.name", sentence)
-    _check_room(home, store, 1, name)
-    return enlist(home, store, name, out)
+    return invite_all(home, store, {name: out})[0]
+
+
+def invite_all(home: Home, store: SqlStore, files: Mapping[str, Path]) -> list[Member]:
+    """Invite devices by name and write their invitations to files: all or none."""
+    for name in files:
+        sentence = f"{name!r} is not a device's name; use up to 64 letters, digits, dots, dashes and underscores"
+        require(_NAME.fullmatch(name), "device.name", sentence)
+    _check_room(home, store, len(files), next(iter(files)))
+    codes = {name: secrets.token_bytes(CODE) for name in files}
+    with ExitStack() as written:
+        for name, out in files.items():
+            written.enter_context(_written(home, out, name, code=codes[name], identities={}))
+        return store.invite_devices(codes)
 
 
 def _check_room(home: Home, store: SqlStore, places: int, where: str) -> None:
@@ -43,19 +53,11 @@ def _check_room(home: Home, store: SqlStore, places: int, where: str) -> None:
     require(places <= left, "invitation.none-left", sentence, where)
 
 
-def enlist(
-    home: Home,
-    store: SqlStore,
-    name: str,
-    out: Path,
-    kind: MemberKind = "device",
-    number: int | None = None,
-    identities: Mapping[str, bytes] | None = None,
-) -> Member:
-    """Add a member, or a revoked party again, and write its invitation: both or neither."""
+def enlist(home: Home, store: SqlStore, name: str, out: Path, number: int, identities: Mapping[str, bytes]) -> Member:
+    """Add a party, or a revoked one again, and write its invitation: both or neither."""
     code = secrets.token_bytes(CODE)
-    with _written(home, out, name, kind=kind, code=code, identities=identities or {}):
-        return store.invite(name, kind, code, number)
+    with _written(home, out, name, kind="party", code=code, identities=identities):
+        return store.invite(name, "party", code, number)
 
 
 def open_enrolment(home: Home, store: SqlStore, quota: int, days: float, out: Path) -> Invitation:

@@ -120,13 +120,24 @@ def test_members_status_and_files(started: list[list[str]], here: Path) -> None:
 
 
 def test_many_invitations_at_once_and_open_enrolment(started: list[list[str]], here: Path) -> None:
-    (here / "many.toml").write_text(SMALL.replace("clients = 2", "clients = 20"))
+    (here / "many.toml").write_text(SMALL.replace("clients = 2", "clients = 28"))
     call("start", "home", "--experiment", "many.toml", "--features", 5)
     told = json.loads(call("invite", "home", "--count", 10, "--out", "invitations", "--json"))
     assert [one["client"] for one in told["invitations"]] == list(range(10))
     assert len(list((here / "invitations").iterdir())) == 10
     told = json.loads(call("invite", "home", "anna", "ben", "--json"))
     assert [one["file"] for one in told["invitations"]] == ["anna.json", "ben.json"]
+    for more, code in (
+        (("--count", 17), "invitation.none-left"), (("carl", "dora", "anna"), "invitation.repeated"),
+        (("carl", "carl"), "invitation.repeated"), (("carl", "no name"), "device.name"),
+    ):  # fmt: skip
+        with refused(code):
+            call("invite", "home", *more, "--out", "none")
+        assert not list((here / "none").glob("*")), "all or none"
+    told = json.loads(call("status", "home", "--json"))
+    assert told["counts"]["invited"] == 12
+    told = json.loads(call("invite", "home", "--count", 8, "--out", "none", "--json"))
+    assert [one["client"] for one in told["invitations"]] == list(range(12, 20))
     with refused("option.conflict"):
         call("invite", "home")
     with refused("option.conflict"):

@@ -83,7 +83,7 @@ class SiloHome(Home):
         if identities != known:
             write_private(file, json_bytes(dict(sorted(identities.items()))))
         others = {party: key for party, key in identities.items() if party != name}
-        return enlist(self, store, name, out, "party", parties.index(name), others)
+        return enlist(self, store, name, out, parties.index(name), others)
 
 
 class SessionStreams(SiloStreams):

@@ -163,21 +163,28 @@ class SqlStore:
 
     def invite(self, name: str, kind: str, code: bytes, number: int | None = None) -> Member:
         """Add a member with its enrolment code, by default with the next number; a revoked party gets a new code."""
-        digest = hashlib.sha256(code).digest()
         with self._changing():
-            known = self._member("name", name)
-            if known is None:
-                number = self.next_number() if number is None else number
-                free = self.member(number) is None
-                require(free, "invitation.repeated", f"the number {number} is another member's", name)
-                self._add(number, name, kind, digest)
-            else:
-                again = kind == "party" and known.revoked is not None and known.left is None
-                sentence = "is invited already; if its invitation was lost, revoke it, and give a device a new name"
-                require(again, "invitation.repeated", sentence, name)
-                new = "code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
-                self.database.execute(f"UPDATE members SET {new} WHERE name = ?", digest, self.now(), name)
-            return self._known("name", name)
+            return self._invited(name, kind, code, number)
+
+    def invite_devices(self, codes: Mapping[str, bytes]) -> list[Member]:
+        """Add devices with their enrolment codes by name: all or none."""
+        with self._changing():
+            return [self._invited(name, "device", code) for name, code in codes.items()]
+
+    def _invited(self, name: str, kind: str, code: bytes, number: int | None = None) -> Member:
+        digest, known = hashlib.sha256(code).digest(), self._member("name", name)
+        if known is None:
+            number = self.next_number() if number is None else number
+            free = self.member(number) is None
+            require(free, "invitation.repeated", f"the number {number} is another member's", name)
+            self._add(number, name, kind, digest)
+        else:
+            again = kind == "party" and known.revoked is not None and known.left is None
+            sentence = "is invited already; if its invitation was lost, revoke it, and give a device a new name"
+            require(again, "invitation.repeated", sentence, name)
+            new = "code = ?, key = NULL, enrolled = NULL, revoked = NULL, invited = ?"
+            self.database.execute(f"UPDATE members SET {new} WHERE name = ?", digest, self.now(), name)
+        return self._known("name", name)
 
     def _known(self, by: str, value: object) -> Member:
         found = self._member(by, value)
