@@ -185,12 +185,17 @@ def backup(folder: Folder, file: Annotated[Path, Argument(help="Output file.")],
 def restore(
     file: Annotated[Path, Argument(help="Backup file.")],
     folder: Folder,
-    database: Annotated[str, Option(help="Empty PostgreSQL database.", show_default="SQLite in DIR")] = "",
     skip: Annotated[
         int,
-        Option(min=0, help="Number of rounds completed after the backup: their privacy is spent, their ranker lost."),
-    ] = 0,
-    old: Annotated[Path | None, Option(help="Folder of the old service.", show_default="where it was backed up")] = None,
+        Option(
+            min=0,
+            help="Number of rounds that may have been published since the backup, and count as spent; 0 states none.",
+        ),
+    ],
+    database: Annotated[str, Option(help="Empty PostgreSQL database.", show_default="SQLite in DIR")] = "",
+    old: Annotated[
+        Path | None, Option(help="Folder of the old service.", show_default="where it was backed up")
+    ] = None,
     lost: Annotated[
         bool, Option("--lost", help="The old service is lost: take its members from the backup, and revoke by hand.")
     ] = False,
@@ -202,9 +207,10 @@ def restore(
     since the backup stays out. If that service is lost, pass --lost, and
     revoke them again before the start.
 
-    Devices answer no round twice. If all have answered rounds after the
-    backup, pass their number with --skip; the next round would otherwise wait
-    for ever. Stop the old service first, and never run both.
+    State with --skip how many rounds, those of rebuildings included, may have
+    been published since the backup: their privacy is spent, their ranker is
+    lost, and devices answer none of them again. Stop the old service first,
+    and never run both.
     """
     from dataclasses import replace
 

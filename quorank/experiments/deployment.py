@@ -77,10 +77,9 @@ def setting_of(experiment: Experiment, n_features: int) -> Setting:
 def deployed_coordinator(
     experiment: Experiment,
     n_features: int,
-    secret: bytes,  # that its noise is drawn from
+    secret: bytes,  # of its noise and cohorts
     *,
     run: str,
-    seed: int,
     rules: RoundLimits,
     keeping: RoundStorage,
     clock: Callable[[], float],
@@ -96,7 +95,7 @@ def deployed_coordinator(
     state = replace(federation.start(start_of(experiment, n_features)), private=mechanism.start())
     fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
     limits = replace(rules, max_interactions=setting.interactions, minimum_replies=fewest)
-    basis = (federation, mechanism, state, experiment.rounds, run, seed, limits, keeping, clock)
+    basis = (federation, mechanism, state, experiment.rounds, run, secret, limits, keeping, clock)
     may_reply = enrolled if federation.participation.open_arrivals else None
     return Coordinator(*basis, metric_response=figure, enrolled=may_reply)
 

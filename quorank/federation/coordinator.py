@@ -29,6 +29,7 @@ from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import memory_bytes
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
+from quorank.privacy.streams import Seed
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Coordinator:
         state: State before the next round; replaced by the checkpoint in `storage`, if there is one.
         rounds: Planned number of rounds.
         run: Name of the run, which every reply must carry.
-        seed: Seed of the cohorts.
+        seed: Seed of the cohorts; of a deployment, a secret.
         limits: Closing conditions and bounds on replies.
         storage: Storage of the checkpoint; without it a restart begins at round 0.
         clock: Monotonic seconds.
@@ -118,7 +119,7 @@ class Coordinator:
     state: State
     rounds: int
     run: str = "run"
-    seed: int = 0
+    seed: Seed = 0
     limits: RoundLimits = field(default_factory=RoundLimits)
     storage: RoundStorage | None = None
     clock: Callable[[], float] = time.monotonic
@@ -284,6 +285,23 @@ class Coordinator:
         if len(self._replies):
             self._replies = self._no_replies()
         return report
+
+    def skip_rounds(self, rounds: int) -> None:
+        """Count the next rounds as spent, without a step: they were published, and a restored backup does not hold them.
+
+        The ledger counts each like the last known round, or as planned before the first.
+        """
+        left = self.rounds - self.state.round
+        require(0 < rounds <= left, "value.out-of-range", f"{left} rounds of the run are left", "--skip")
+        cohort = self.federation.participation.size(self.federation.clients)
+        clip = self.federation.privacy.longest_update or math.nan
+        noise = self.mechanism.least_multiplier * clip if clip > 0.0 else 0.0
+        known = self.reports[-1][-3:] if self.reports else (cohort, clip, noise)
+        unknown = 0, math.nan, math.nan, math.nan, math.nan
+        spent = [Report(self.state.round + n, *unknown, *known) for n in range(1, rounds + 1)]
+        state = replace(self.state, round=self.state.round + rounds)
+        self._save(state, [*self.reports, *spent])
+        self.state, self.reports = state, [*self.reports, *spent]
 
     def remove_clients(self, clients: Iterable[int]) -> None:
         """Continue without these clients, also in the open round."""

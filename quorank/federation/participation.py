@@ -11,12 +11,12 @@ from typing import ClassVar
 import numpy as np
 
 from quorank.errors import BadInput, require, require_range
-from quorank.kernels.arrays import Booleans, Doubles, Int32s, Integers, Uint64s
+from quorank.kernels.arrays import Booleans, Doubles, Int32s, Integers
 from quorank.kernels.compiled import kernel
-from quorank.kernels.draws import Purpose, key_of, uniform_pair
+from quorank.kernels.draws import Purpose
 from quorank.parts import Family
 from quorank.privacy.accounting import Turns
-from quorank.privacy.streams import client_draws
+from quorank.privacy.streams import Key, Seed, client_draws, key_for, uniform_pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +64,13 @@ class Participation(ABC):
         """Return the planned size of a cohort: the mean of drawn cohorts, the maximum of open arrivals."""
 
     @abstractmethod
-    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
+    def members(self, clients: int, round_: int, seed: Seed, turns: TurnsTaken | None = None) -> Integers | None:
         """Return the cohort of a round. Open arrivals are simulated.
 
         Args:
             clients: Number of clients of the federation.
             round_: Round, from 0.
-            seed: Seed of the run.
+            seed: Seed of the run; of a deployment, a secret.
             turns: Turns that clients took before the round, for open arrivals.
 
         Returns:
@@ -109,7 +109,7 @@ class Full(Participation):
     def size(self, clients: int) -> int:
         return clients
 
-    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
+    def members(self, clients: int, round_: int, seed: Seed, turns: TurnsTaken | None = None) -> Integers | None:
         return None
 
 
@@ -137,7 +137,7 @@ class Sampled(Participation):
     def size(self, clients: int) -> int:
         return self.cohort
 
-    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
+    def members(self, clients: int, round_: int, seed: Seed, turns: TurnsTaken | None = None) -> Integers | None:
         """Return the clients with the smallest draws of this round."""
         return smallest_places(_draws(clients, round_, seed), min(self.cohort, clients))
 
@@ -170,7 +170,7 @@ class Poisson(Participation):
         """Return the expected size, at least 1."""
         return max(1, round(self.rate * clients))
 
-    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers | None:
+    def members(self, clients: int, round_: int, seed: Seed, turns: TurnsTaken | None = None) -> Integers | None:
         return np.flatnonzero(_draws(clients, round_, seed) < self.size(clients) / clients)
 
 
@@ -256,7 +256,7 @@ class Arrivals(Participation):
         enough = self.least * rounds <= clients * each
         require(enough, "participation.too-few-clients", sentence, "most")
 
-    def members(self, clients: int, round_: int, seed: int, turns: TurnsTaken | None = None) -> Integers:
+    def members(self, clients: int, round_: int, seed: Seed, turns: TurnsTaken | None = None) -> Integers:
         """Return the first arrivals of a round among the allowed clients."""
         allowed = np.ones(clients, dtype=np.bool_)
         if turns is not None:
@@ -274,24 +274,24 @@ class Arrivals(Participation):
         count = min(self.enough, max(self.least, in_time))
         return waiting[smallest_places(times, count)]
 
-    def arrival_times(self, clients: int, round_: int, seed: int) -> Doubles:
+    def arrival_times(self, clients: int, round_: int, seed: Seed) -> Doubles:
         """Draw (clients,) the first arrival of each client in a round, in units of `minutes`."""
         times, (rates, zones) = np.empty(clients), _people(clients, seed, self.rate, self.spread, self.zones)
         day = self.period, self.amplitude
-        _draw_times(key_of(seed, Purpose.ARRIVAL), round_, rates, zones, *day, times)
+        _draw_times(key_for(seed, Purpose.ARRIVAL), round_, rates, zones, *day, times)
         return times
 
 
 @lru_cache(maxsize=4)
-def _people(clients: int, seed: int, rate: float, spread: float, zones: float) -> tuple[Doubles, Doubles]:
+def _people(clients: int, seed: Seed, rate: float, spread: float, zones: float) -> tuple[Doubles, Doubles]:
     """Draw (clients,) rates and time zones, the latter as a share of a day."""
     rates, places = np.empty(clients), np.empty(clients)
-    _draw_people(key_of(seed, Purpose.ARRIVAL), rate, spread, zones, rates, places)
+    _draw_people(key_for(seed, Purpose.ARRIVAL), rate, spread, zones, rates, places)
     return rates, places
 
 
 @kernel
-def _draw_people(key: Uint64s, rate: float, spread: float, zones: float, rates: Doubles, places: Doubles) -> None:
+def _draw_people(key: Key, rate: float, spread: float, zones: float, rates: Doubles, places: Doubles) -> None:
     for client in range(len(rates)):
         a, b = uniform_pair(key, 0, 1, client, 0)
         place, _ = uniform_pair(key, 0, 2, client, 0)
@@ -302,7 +302,7 @@ def _draw_people(key: Uint64s, rate: float, spread: float, zones: float, rates: 
 
 @kernel
 def _draw_times(
-    key: Uint64s, round_: int, rates: Doubles, zones: Doubles, period: float, amplitude: float, out: Doubles
+    key: Key, round_: int, rates: Doubles, zones: Doubles, period: float, amplitude: float, out: Doubles
 ) -> None:
     for client in range(len(out)):
         u, _ = uniform_pair(key, 0, 0, client, round_)
@@ -316,9 +316,9 @@ def smallest_places(values: Doubles, count: int) -> Integers:
     return np.sort(found[np.argsort(values[found], kind="stable")[:count]])
 
 
-def _draws(clients: int, round_: int, seed: int) -> Doubles:
+def _draws(clients: int, round_: int, seed: Seed) -> Doubles:
     """Return (clients,) the draw of each client in a round."""
-    return client_draws(key_of(seed, Purpose.PARTICIPATION), 0, round_, np.arange(clients))
+    return client_draws(key_for(seed, Purpose.PARTICIPATION), 0, round_, np.arange(clients))
 
 
 PARTICIPATIONS: Family[Participation] = Family("participation", Full, Sampled, Poisson, Arrivals, base=Participation)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput
 from quorank.federation.participation import TurnsTaken
 from quorank.federation.rounds import Report, State
 from quorank.files.npz import Arrays, ArrayShape, archive_bytes, parse_arrays
@@ -101,19 +100,6 @@ class CoordinatorCheckpoint(NamedTuple):
     run: str
     reports: list[Report]  # of all rounds done
     refused: dict[str, int]  # refused replies by error code
-
-    def with_lost_rounds(self, rounds: int) -> CoordinatorCheckpoint:
-        """Return the checkpoint after `rounds` more rounds without a step, counted as spent in the ledger.
-
-        For a restored backup: clients have answered these rounds, and nothing else is known about them. The ledger
-        counts each like the last known one.
-        """
-        require(self.reports, "checkpoint.no-round", "no round has ended yet, so none can be counted as spent")
-        unknown = dict.fromkeys(("online_ndcg", "online_maxrr", "clicks", "update_norm"), math.nan)
-        last = self.reports[-1]._replace(interactions=0, **unknown)  # type: ignore[arg-type]
-        spent = [last._replace(round=last.round + number) for number in range(1, rounds + 1)]
-        state = replace(self.state, round=self.state.round + rounds)
-        return self._replace(state=state, reports=[*self.reports, *spent])
 
     def to_bytes(self) -> bytes:
         """Return the archive that `parse` reads."""

@@ -6,13 +6,14 @@ generator is that of all simulations (`draws`): repeatable, and no secret. Under
 The key's type selects the generator when a kernel is compiled, so simulations pay nothing.
 
 Each purpose has a key derived from the secret by keyed BLAKE2b. A device has a secret for each release, a coordinator
-one for its run, so that a round repeated after a crash has the same noise.
+one for its run. The coordinator's noise on a sum is a pseudorandom function of the sum (`seed_for_sum`): a round repeated
+after a crash has the same noise, and two sums never share theirs, even in copies of one service.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from quorank.kernels.compiled import Intrinsic, kernel
 from quorank.kernels.draws import Purpose
 
 Seed = int | bytes  # a simulation's seed, or a secret
+SeedKind = TypeVar("SeedKind", bound=Seed)
 Key = Uint64s | Uint32s  # key of the simulations' generator (64-bit numbers), or of the cipher (32-bit numbers)
 
 SECRET_BYTES = 32
@@ -41,6 +43,20 @@ def key_for(seed: Seed, purpose: Purpose) -> Key:
     name = f"quorank {purpose.name.lower()}".encode()
     derived = hashlib.blake2b(name, key=seed, digest_size=SECRET_BYTES).digest()
     return np.frombuffer(derived, dtype="<u4").astype(np.uint32)
+
+
+def derive_seed(seed: SeedKind, purpose: bytes) -> SeedKind:
+    """Return a seed for another purpose: 32 bytes of a secret, by keyed BLAKE2b; 64 bits of a simulation's seed."""
+    if isinstance(seed, int):
+        return int.from_bytes(hashlib.blake2b(b"%d %b" % (seed, purpose), digest_size=8).digest(), "big")  # type: ignore[return-value]
+    return hashlib.blake2b(purpose, key=seed, digest_size=SECRET_BYTES).digest()  # type: ignore[return-value]
+
+
+def seed_for_sum(seed: Seed, total: Doubles, *numbers: float) -> Seed:
+    """Return the seed of the noise on a sum of integers: a simulation's own, or one that a secret gives to this sum."""
+    if isinstance(seed, int):
+        return seed
+    return derive_seed(seed, (np.concatenate((numbers, total)) + 0.0).astype("<f8").tobytes())
 
 
 @kernel

@@ -2,7 +2,8 @@
 
 The folder has mode 0700 (secrets 0600) and is created atomically. Its secrets: the authority's key, the service's key that
 signs tasks, the operator's token, and the secret of the coordinator's noise and cohorts. The seed of the experiment file is
-not used for those, since it would let its readers remove the noise from the rankers.
+not used for those, since it would let its readers remove the noise from the rankers. Their key is the secret with a random
+salt of the store: a restarted holder finds it there, and a restored backup has lost it and draws another one.
 
 Heavy imports are lazy: the supervisor opens the folder too.
 """
@@ -37,6 +38,7 @@ SETTINGS, EXPERIMENT, TERMS = "coordinator.json", "experiment.toml", "terms.json
 SEED, SERVICE_KEY, TOKEN = "seed", "service.key", "operator.token"
 SERVER_CERTIFICATE, SERVER_KEY = "server.pem", "server.key"
 LOCK, STATUS, LOG, RANKER, LEDGER = "lock", "status.json", "coordinator.log", "ranker.json", "ledger.json"
+SALT = "salt"  # document of the store, in no backup
 SECRET_BYTES = 32
 RENEW_DAYS = 30  # remaining days below which a certificate of the own authority is replaced
 HOLDERS = {  # modules by kind of service
@@ -174,14 +176,16 @@ class Home:
 
     @property
     def secret(self) -> bytes:
-        """Secret of the coordinator's noise."""
+        """Secret of the folder."""
         return self._secret(SEED)
 
-    @property
-    def seed(self) -> int:
-        """Seed of the cohorts, a hash of the secret."""
-        made = hashlib.blake2b(b"quorank cohorts", key=self.secret, digest_size=8)
-        return int.from_bytes(made.digest(), "little")
+    def run_secret(self, store: SqlStore) -> bytes:
+        """Return the secret of noise and cohorts; a store without a salt gets one first, which only its holder may do."""
+        salt = store.document(SALT)
+        if salt is None:
+            salt = secrets.token_bytes(SECRET_BYTES)
+            store.keep({SALT: salt})
+        return hashlib.blake2b(b"quorank run" + salt, key=self.secret, digest_size=SECRET_BYTES).digest()
 
     @cached_property
     def key(self) -> MemberKey:

@@ -36,7 +36,7 @@ def test_the_folder_is_its_owner_s_and_secrets_are_its_own(home: Home, tmp_path:
     for name in ("seed", "service.key", "operator.token", "ca.key", "server.key", "coordinator.json"):
         assert mode(home.path / name) == 0o600, name
     again = Home.open(home.path)
-    assert again.settings == home.settings and again.key.public == home.key.public and again.seed == home.seed
+    assert again.settings == home.settings and again.key.public == home.key.public and again.secret == home.secret
     other = folder_of(tmp_path / "other")
     assert other.key.public != home.key.public and other.token != home.token and other.secret != home.secret
     with refused("folder.not-empty"):
@@ -55,6 +55,7 @@ def test_settings_that_make_no_sense() -> None:
         ({"least": 0.0}, "value.out-of-range"), ({"deadline": 0.0}, "value.out-of-range"),
         ({"certificate": "cert.pem"}, "option.conflict"),
         ({"certificate": "c", "key": "k", "behind_proxy": True}, "option.conflict"),
+        ({"run": "spring\x1b[2J"}, "run.name"), ({"run": ""}, "run.name"), ({"run": "x" * 201}, "run.name"),
     ):  # fmt: skip
         with refused(code):
             Settings(**{"run": "run", "n_features": 5, "address": "127.0.0.1:9092"} | changed)
@@ -143,7 +144,7 @@ def test_invitations_hold_no_key_and_are_good_once(home: Home, tmp_path: Path) -
 def test_noise_and_cohorts_come_from_the_folder_s_secret(tmp_path: Path) -> None:
     homes = [folder_of(tmp_path / name, privacy=NOISY) for name in "ab"]
 
-    def played(home: Home) -> tuple[bytes, int]:
+    def played(home: Home) -> tuple[bytes, int | bytes]:
         store = home.store()
         assert store.hold() is not None
         coordinator = coordinator_of(home, Holder(store, home.key))

@@ -158,7 +158,7 @@ def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) 
     with refused("value.out-of-range", "--skip"):
         restore(file, tmp_path / "too-far", skip=ROUNDS)
     assert not (tmp_path / "too-far").exists()
-    restore(file, tmp_path / "behind")
+    restore(file, tmp_path / "behind", skip=0, lost=True)
     behind = Devices(Home.open(tmp_path / "behind"), runner, set(devices.answered))
     waited = behind.service(stop=lambda: behind.now > 100.0)
     waited.play(stay=False)

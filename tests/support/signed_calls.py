@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,13 +53,23 @@ NOISY = {"kind": "gaussian", "noise_multiplier": 1.0}
 """Noise that is given: to plan it for an ε takes a second."""
 
 
-def folder_of(path: Path, clients: int = 5, rounds: int = 100, privacy: Any = "none", **settings: Any) -> Home:
-    """A service's folder for a small linear ranker of five features."""
-    federation = {"clients": clients, "interactions": 3, "rounds": rounds}
-    tables: dict[str, Any] = {"federation": federation, "privacy": privacy}
+def folder_of(
+    path: Path,
+    clients: int = 5,
+    rounds: int = 100,
+    privacy: Any = "none",
+    features: int = 5,
+    federation: Mapping[str, Any] = MappingProxyType({}),
+    **settings: Any,
+) -> Home:
+    """A service's folder for a small linear ranker, by default of five features."""
+    tables: dict[str, Any] = {
+        "federation": {"clients": clients, "interactions": 3, "rounds": rounds, **federation},
+        "privacy": privacy,
+    }
     experiment = Experiment.read(ExperimentFile(tables, "test"))
     chosen = {"address": "127.0.0.1:9092", "enrolments": 0} | settings
-    return Home.create(path, experiment, Settings("run", 5, **chosen))
+    return Home.create(path, experiment, Settings("run", features, **chosen))
 
 
 def publish(home: Home, store: SqlStore, round_: int = 0, kind: Kind = "round", **more: Any) -> Publication:

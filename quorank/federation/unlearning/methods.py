@@ -14,7 +14,6 @@ counts t^γ.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from quorank.federation.rounds import CohortSum, Federation, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.kernels.arrays import Doubles, Integers
 from quorank.privacy import Mechanism
+from quorank.privacy.streams import SeedKind, derive_seed
 
 Watch = Callable[[int, Doubles], None]
 """Called after each round with the number of rounds done and the ranker published by then."""
@@ -116,10 +116,9 @@ def momentum_over(beta: float, rounds: int) -> tuple[float, float]:
     return whole, (1.0 - whole) / (1.0 - beta)
 
 
-def fresh_seed(seed: int, purpose: str, leavers: Sequence[int]) -> int:
+def fresh_seed(seed: SeedKind, purpose: str, leavers: Sequence[int]) -> SeedKind:
     """Return a seed for a rebuilding's draws; repeated noise of the run could be subtracted."""
-    text = f"{seed} {purpose} {' '.join(map(str, sorted(leavers)))}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return derive_seed(seed, f"{purpose} {' '.join(map(str, sorted(leavers)))}".encode())
 
 
 def scale_sum(cohort_sum: CohortSum, factor: float) -> CohortSum:

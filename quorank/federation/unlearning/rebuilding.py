@@ -11,7 +11,6 @@ one release too many, never one too few.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -32,7 +31,6 @@ from quorank.parts import to_table
 from quorank.privacy import Privacy, Setting
 from quorank.privacy.composition import Loss, compose, total_loss
 from quorank.privacy.ledger import ledger
-from quorank.privacy.streams import Seed
 
 GAMMA = 3.0  # γ of the published mean of rankers
 DOCUMENT = "rebuildings"  # name of the ledger's stored document
@@ -93,12 +91,7 @@ def rebuilding_of(
         federation = replace(federation, server=replace(cast("Add", server), average=GAMMA))
     setting = rebuilding_setting(federation, rounds, len(start), len(left))
     seed = fresh_seed(coordinator.seed, name, left)
-    noise: Seed = seed
-    secret = getattr(coordinator.mechanism, "seed", None)
-    if isinstance(secret, bytes):
-        text = b"quorank rebuilding" + seed.to_bytes(8, "little")
-        noise = hashlib.blake2b(text, key=secret, digest_size=32).digest()
-    mechanism = federation.privacy.with_noise_of(coordinator.mechanism).mechanism(setting, noise)
+    mechanism = federation.privacy.with_noise_of(coordinator.mechanism).mechanism(setting, seed)
     state = replace(federation.start(start), private=mechanism.start())
     shared = {"enrolled": coordinator.enrolled, "absent": frozenset(left), "step_factor": step_factor}
     how = name, seed, coordinator.limits, storage, coordinator.clock

@@ -20,7 +20,7 @@ rounded update. Neighbouring federations differ in whether one client's updates 
 Subsampling is not accounted for. The guarantee holds against a server that follows the protocol, as the masks do.
 
 In a simulation the noise is addressed by the seed, from which it can be subtracted. A deployed coordinator uses a secret
-instead (`streams`).
+and the sum instead (`streams`), so that the noise of two sums never is the same.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from quorank.privacy.mechanisms.skellam import (
     skellam_epsilon,
     skellam_variance,
 )
-from quorank.privacy.streams import Seed, key_for
+from quorank.privacy.streams import Key, Seed, key_for, seed_for_sum
 
 HOPELESS, COSTLY = 1.0, 10.0
 """Limits on `signal_to_noise` of the whole run: below the first it is refused, below the second it lost more than 1 %."""
@@ -157,6 +157,9 @@ class ClippedGaussian(Privacy):
     @property
     def sums_histograms(self) -> Literal["", "exact", "noisy"]:  # type: ignore[override]
         return "noisy" if self.sum_groups == 1 else ""
+
+    def guarantee(self, setting: Setting) -> tuple[float | None, float]:
+        return (self.epsilon, self.delta) if self.noise_multiplier is None else super().guarantee(setting)
 
     def with_noise_of(self, mechanism: Mechanism) -> ClippedGaussian:
         if not isinstance(mechanism, GaussianMechanism):
@@ -307,17 +310,18 @@ class GaussianMechanism(Mechanism):
     def finish(self, total: Doubles, weight: float, within: int, count: int, round_: int, memory: Memory) -> Sum:
         clip, unit = self.clip(memory), self.unit_of(memory)
         noise, std = np.empty(len(total), dtype=np.int64), self.sum_multiplier * clip
-        discrete_gaussian(key_for(self.seed, Purpose.NOISE), round_, SUM_STREAM, std * unit, noise)
-        after = self._follow(within, count, round_, memory)
+        key = key_for(seed_for_sum(self.seed, total, std, unit, within, count), Purpose.NOISE)
+        discrete_gaussian(key, round_, SUM_STREAM, std * unit, noise)
+        after = self._follow(within, count, round_, memory, key)
         noisy = np.asarray((total.astype(np.int64) + noise) / unit, dtype=np.float64)
         return Sum(noisy, float(self.setting.cohort), after, clip, std)
 
-    def _follow(self, within: int, count: int, round_: int, memory: Memory) -> Memory:
+    def _follow(self, within: int, count: int, round_: int, memory: Memory, key: Key) -> Memory:
         """Return the memory with C·exp(−η_C·(b̃ − γ)), b̃ the noisy share of updates within the clip."""
         if self.part.quantile is None:
             return memory
         noise = np.empty(1, dtype=np.int64)  # on twice the count less the half: one client moves that by 1
-        discrete_gaussian(key_for(self.seed, Purpose.NOISE), round_, COUNT_STREAM, self._count_sigma, noise)
+        discrete_gaussian(key, round_, COUNT_STREAM, self._count_sigma, noise)
         noisy = ((2 * within - count) * int(COUNT_UNIT) + int(noise[0])) / COUNT_UNIT
         share = 0.5 * noisy / self.setting.cohort + 0.5
         factor = math.exp(-self.part.clip_rate * (share - self.part.quantile))

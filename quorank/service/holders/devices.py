@@ -114,7 +114,7 @@ def coordinator_of(home: Home, holder: Holder) -> Coordinator:
     settings = home.settings
     rules = RoundLimits(settings.enough, settings.least, settings.deadline)
     return deployed_coordinator(
-        home.experiment, settings.n_features, home.secret, run=settings.run, seed=home.seed, rules=rules,
+        home.experiment, settings.n_features, home.run_secret(holder.store), run=settings.run, rules=rules,
         keeping=KeptInStore(holder.store), clock=holder.clock, figure=home.terms(0).metric_response, enrolled=holder,
     )  # fmt: skip
 

@@ -1,9 +1,10 @@
 """Backup of a service's folder and store in one file, restorable into SQLite and PostgreSQL.
 
 The file has two lines (its format, and the SHA-256 of the rest) and an SQLite database with the store's tables and files.
-It holds all secrets of the service. A restored service continues from the moment of the backup; its epoch, publications and
-letters get unused numbers, so that no holder, worker or member confuses them with earlier ones. Members,
-open enrolments and requests to leave are those of the old service: who was revoked or has left since stays out.
+It holds all secrets of the service but the salt of its noise and cohorts: a restored service draws another one, so that it
+repeats no noise. It continues from the moment of the backup; its epoch, publications and letters get unused numbers, so
+that no holder, worker or member confuses them with earlier ones. Members, open enrolments and requests to leave are those
+of the old service: who was revoked or has left since the backup stays out.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from quorank.errors import BadInput, first_line, require
-from quorank.federation.storage import CoordinatorCheckpoint
 from quorank.files.archives import member_path
 from quorank.files.atomic import atomically, new_folder
-from quorank.files.documents import read_json
-from quorank.service.home import SERVICE_KEY, TERMS
+from quorank.files.documents import parse_json
+from quorank.service.home import SALT, SERVICE_KEY, Home, Settings
 from quorank.service.store.database import TABLES, Database, columns_of
 from quorank.service.store.sql_store import SqlStore, open_store
 
@@ -62,16 +62,17 @@ def backup(folder: Path, database: str, target: Path) -> Backup:
 
 
 def restore(
-    source: Path, folder: Path, database: str = "", *, skip: int = 0, old: Path | None = None, lost: bool = False
+    source: Path, folder: Path, database: str = "", *, skip: int, old: Path | None = None, lost: bool = False
 ) -> Backup:
     """Restore a service's folder and store, both of which must be empty.
 
-    The caller chooses the database and writes it into the folder's settings. `skip` rounds that members have answered since
-    the backup count as spent, and the run continues after them. Members come from the old service, in its folder of
-    then or in `old`; from the backup only if it is `lost`.
+    The caller chooses the database and writes it into the folder's settings. `skip` is the number of rounds, those of
+    rebuildings included, that may have been published since the backup: they count as spent, and the run continues after
+    them. Members come from the old service, in its folder of then or in `old`; from the backup only if it is `lost`.
 
     Raises:
-        BadInput: `restore.old-missing` if the old service is not there.
+        BadInput: `restore.old-missing` if the old service is not there; `restore.rounds-lost` if it has published more than
+            `skip` rounds with privacy.
     """
     with (
         new_folder(folder, "choose a folder that is empty or not there yet") as made,
@@ -85,26 +86,37 @@ def restore(
         if not lost:
             with _old_service(kept.database, old, (made / SERVICE_KEY).read_bytes()) as newer:
                 _copy_members(newer.database, kept.database, store.database)
+                least = _published_rounds(newer) - _published_rounds(kept)
+            sentence = f"the old service has published {least} rounds since the backup, which count as spent"
+            counted = skip >= least or not Home(made).experiment.federation.privacy.protects
+            require(counted, "restore.rounds-lost", sentence, "--skip")
         if skip:
-            _skip_rounds(store, skip, read_json(made / TERMS).get("rounds"))
+            _skip_rounds(Home(made), store, skip)
         store.note("service_restored", rounds=skip)
         members = store.database.value("SELECT count(*) FROM members")
     return Backup(members, files, source.stat().st_size)
 
 
-def _skip_rounds(store: SqlStore, rounds: int, planned: Any) -> None:
+def _published_rounds(store: SqlStore) -> int:
+    """Return the number of rounds that a service has published, those of rebuildings included."""
+    from quorank.federation.unlearning.rebuilding import DOCUMENT, CountedRebuilding
+    from quorank.service.holders.rounds import KeptInStore
+
+    saved, rebuilt = KeptInStore(store).load(), store.document(DOCUMENT) or b"[]"
+    rebuildings: list[CountedRebuilding] = parse_json(rebuilt, list[CountedRebuilding], DOCUMENT)
+    return (0 if saved is None else saved.state.round) + sum(entry.rounds for entry in rebuildings)
+
+
+def _skip_rounds(home: Home, store: SqlStore, rounds: int) -> None:
     """Advance the checkpoint by lost rounds, and delete the replies of the open round."""
-    content = store.document("coordinator")
-    if content is None or not isinstance(planned, int):
-        sentence = "the backup holds no completed round of a run with devices; leave --skip out"
-        raise BadInput("restore.no-round", sentence, "--skip")
-    saved = CoordinatorCheckpoint.parse(content, "the backup's checkpoint")
-    left = planned - saved.state.round
-    require(0 < rounds <= left, "value.out-of-range", f"{left} rounds of the run are left", "--skip")
-    later = saved.with_lost_rounds(rounds)
-    with store.database.transaction():
-        store.database.execute("UPDATE documents SET content = ? WHERE name = 'coordinator'", later.to_bytes())
-        store.database.execute("DELETE FROM replies")
+    from quorank.service.holders.devices import coordinator_of
+    from quorank.service.holders.rounds import Holder
+
+    sentence = "this service plays no rounds of devices; give --skip 0"
+    require(home.settings.kind == Settings.kind, "restore.no-round", sentence, "--skip")
+    store.hold()
+    coordinator_of(home, Holder(store, home.key)).skip_rounds(rounds)
+    store.release()
 
 
 def _copy(source: Database, target: Database, jump: int = 0) -> None:
