@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,7 +72,13 @@ def search(
         "query": query,
         # of the asker's own documents; without a title, how the text begins
         "titles": {document.id: " ".join((document.title or document.body).split())[:200] for document in documents},
-        "setting": {"perturbation": terms.perturbation, "epsilon": epsilon, "among": among, "seed": seed},
+        "setting": {
+            "perturbation": terms.perturbation,
+            "epsilon": epsilon,
+            "among": among,
+            "seed": seed,
+            "most_told": terms.most_told(1),
+        },
         "documents": {each.name: each.n_documents for each in holdings},
         "skipped": skipped_of(read),
     }
@@ -85,11 +92,17 @@ def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json
 
     party = PartyFolder.open(folder)
     sentence = "this group has not agreed to search; its operator begins one with quorank silo start --search"
-    require(party.terms.search is not None, "silo-search.not-agreed", sentence, f"{folder}")
+    terms = party.terms.search
+    if terms is None:
+        raise BadInput("silo-search.not-agreed", sentence, f"{folder}")
     sentence = "this party has no ranker yet; wait until its session is done (quorank silo join --data)"
     require(party.state.get("done"), "silo-search.too-early", sentence, f"{folder}")
     name = party.desk.leave(query, top, wait)
     others = [other for other in party.terms.parties if other != party.invitation.name]
+    sought = len(set(party.terms.setting.tokeniser.tokenise(query)))
+    for other in others:
+        spent = party.spent.get(other)
+        say(f"{other}: {'not asked yet' if spent is None else _left(terms.most_told(sought), asdict(spent))}")
     say(f"{party.invitation.name} asks {', '.join(others)}; it waits {wait:g} s at most …")
     try:
         found = play_party(party, name, wait)
@@ -100,12 +113,16 @@ def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json
         raise BadInput("silo-search.no-answer", sentence, f"{folder}")
     if "error" in found:
         raise BadInput("silo-search.refused", str(found["sentence"]))
-    terms = party.terms.search
-    assert terms is not None
     figures = found | {
         "query": query,
         "titles": {},
-        "setting": {"perturbation": terms.perturbation, "epsilon": terms.epsilon, "among": terms.among, "seed": None},
+        "setting": {
+            "perturbation": terms.perturbation,
+            "epsilon": terms.epsilon,
+            "among": terms.among,
+            "seed": None,
+            "most_told": terms.most_told(1),
+        },
         "documents": {},
         "skipped": {},
     }
@@ -130,12 +147,20 @@ def audit(
     """Attack one owner through its answers to searches, and measure how much of its documents is rebuilt.
 
     A party with a dictionary asks about all words, frequent or rare ones
-    first, and about one document through a word that no other contains; the
-    same without budgets, and in the published form, for comparison.
+    first, and about one document through a word that no other contains; two
+    parties do so together; one goes on for a year after its limits are
+    reached, and compares refusals. The same without budgets, and in the
+    published form, for comparison.
     """
     from quorank.silos.generated import Generator
     from quorank.silos.holdings import divide_collections, generated_holdings
-    from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, without_budgets
+    from quorank.silos.search.attack import (
+        anchor_attack,
+        dictionary_attack,
+        dictionary_of,
+        probe_attack,
+        without_budgets,
+    )
     from quorank.silos.search.settings import SearchTerms
     from quorank.silos.sketch.questions import published_attack
 
@@ -147,13 +172,16 @@ def audit(
         else generated_holdings(Generator(parties=parties, documents=300, vocabulary=6000), seed)
     )
     terms = SearchTerms(epsilon=epsilon)
-    free = without_budgets(terms)
+    free, year = without_budgets(terms), 365 * terms.questions_a_day
     frequent, rare = dictionary_of(holdings, words)
     owner = holdings[0]
     attacks: dict[str, Callable[[], AttackOutcome]] = {
         "frequent words first": lambda: dictionary_attack(owner, frequent, terms, seed),
         "rare words first": lambda: dictionary_attack(owner, rare, terms, seed),
         "one document": lambda: anchor_attack(owner, frequent, terms, seed),
+        "two members together": lambda: dictionary_attack(owner, frequent, terms, seed, members=2),
+        "refusals, for a year": lambda: probe_attack(owner, frequent, terms, seed, probes=year, spend=True),
+        "full documents, for a year": lambda: probe_attack(owner, frequent, terms, seed, probes=year, spend=False),
         "frequent words, no budget": lambda: dictionary_attack(owner, frequent, free, seed),
         "one document, no budget": lambda: anchor_attack(owner, frequent[:3000], free, seed),
         "published form": lambda: published_attack(holdings, 0, 1, frequent, seed=seed),
@@ -207,10 +235,7 @@ def _show_search(figures: dict[str, Any]) -> None:
     lines = [("asked", figures["asker"], f"the query, {among}; its own documents stay with it")]
     for name, told in parties.items():
         size = f"{told['question_bytes'] + told['answer_bytes']:,} bytes"
-        spent = "its best documents by number, within the budget of its own ledger"
-        if "entries" in told:
-            spent = f"{told['entries']:,} of {told['most_entries']:,} entries that one asker may be told"
-        lines.append(("told", name, f"{spent}; {size}"))
+        lines.append(("told", name, f"{_left(figures['setting']['most_told'] * len(figures['terms']), told)}; {size}"))
     lines += [("refused", name, why) for name, why in figures["refused"].items()]
     for stated in [told["privacy"] for told in parties.values()][:1]:
         lines.append(("privacy", *_claim(stated)))
@@ -218,6 +243,16 @@ def _show_search(figures: dict[str, Any]) -> None:
             more = "more, once, for the sums of all parties' term statistics that the ranking uses"
             lines.append(("", f"ε = {figures['statistics_epsilon']:g}", more))
     print_rows(*lines)
+
+
+def _left(search: int, spent: dict[str, Any]) -> str:
+    """Return the sentence about what an owner may still tell; a search tells so many entries at most."""
+    searches = min(
+        max(spent["most_entries"] - spent["entries"], 0) // max(search, 1),
+        max(spent["questions_a_day"] - spent["questions_today"], 0),
+    )
+    told = f"{spent['entries']:,} of {spent['most_entries']:,} entries that one asker may be told"
+    return f"{told}; at least {searches:,} such searches are left"
 
 
 def _claim(stated: dict[str, Any]) -> tuple[str, str]:

@@ -31,7 +31,7 @@ import numpy as np
 from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Doubles
 from quorank.member.party_keys import SECRETS, Secrets
-from quorank.member.party_searches import FolderDesk, PartySearches
+from quorank.member.party_searches import TEMPORARY, FolderDesk, PartySearches
 from quorank.privacy.secure_sum.masks import Occasion, pair_mask, wide_pair_mask
 from quorank.protocol import frames
 from quorank.protocol.messages import Declined, Refusal
@@ -58,7 +58,6 @@ from quorank.silos.training.statistics import VECTOR_LENGTH, party_vector
 from quorank.silos.training.sums import SumAnswers, SumRequest, check_agreed
 
 SERVER = "the coordinator"
-TEMPORARY = ("file.busy", "file.unwritable")  # error codes after which the same message is handled later
 NEW, GREETED, COUNTED, FINISHED = range(4)  # nothing sent, hello sent, statistics sent, ranker stored
 PROGRESS = ("starting", "agreeing on keys", "training", "has the ranker")
 COUNTERS = "lines"  # fact: envelopes sent to and received from each other party

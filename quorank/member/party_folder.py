@@ -20,12 +20,13 @@ from quorank.files.atomic import ProcessLock
 from quorank.files.documents import read_json
 from quorank.member.membership import Membership
 from quorank.member.party import sent_log
-from quorank.member.party_searches import NUMBERS, FolderDesk
+from quorank.member.party_searches import NUMBERS, SPENT, FolderDesk
 from quorank.member.private_store import FILE, PrivateStore
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, check_texts, generated_holdings, make_holding
+from quorank.silos.search.ledger import SearchSpending
 from quorank.silos.session.agreement import PartyIdentity, derive
 from quorank.silos.session.terms import SiloTerms, read_identities
 from quorank.text import read_collection
@@ -208,6 +209,12 @@ class PartyFolder(Membership[SiloTerms]):
         said = f"no document has the number {number}; numbers start at {min(map(int, known), default=0)}"
         require(str(number) in known, "silo-search.unknown-document", said, f"{self.folder}")
         return known[str(number)]
+
+    @property
+    def spent(self) -> dict[str, SearchSpending]:
+        """What this party has spent at each owner, by the owner's last answer."""
+        file = self.folder / SESSION / SPENT
+        return read_json(file, dict[str, SearchSpending]) if file.is_file() else {}
 
     @property
     def desk(self) -> FolderDesk:

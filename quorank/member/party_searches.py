@@ -14,7 +14,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,8 +32,8 @@ from quorank.silos.holdings import Holding
 from quorank.silos.search.asker import AskedQuery, SearchAsker
 from quorank.silos.search.decoys import Bundle
 from quorank.silos.search.in_process import GroupSearchResult
-from quorank.silos.search.ledger import SearchLedger
-from quorank.silos.search.messages import question_digest
+from quorank.silos.search.ledger import REFUSED, SearchLedger
+from quorank.silos.search.messages import SearchAnswer, question_digest
 from quorank.silos.search.owner import SearchOwner
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.silos.session.agreement import AgreedKeys
@@ -41,6 +41,8 @@ from quorank.silos.session.streams import SiloStore
 from quorank.silos.training.statistics import SharedStatistics
 
 LEDGER, NUMBERS = "search.sqlite", "numbers.json"  # private files: entries told to others, and numbers of documents
+SPENT = "spent.json"  # private file: what this party has spent at each owner, by the owner's last answer
+TEMPORARY = ("file.busy", "file.unwritable")  # error codes after which the same message is handled later
 MOST_SEARCHES = 64  # limit on the pending searches of a party
 Seal = Callable[[str, Kind, bytes], int]  # seals and sends a body to another party; returns the envelope's number
 
@@ -129,7 +131,10 @@ class PartySearches:
         salt = None if self.terms.seed is None else bytes(16)
         ledger = SearchLedger(self.name, self.folder / LEDGER, salt=salt)
         distinct, secret = distinct_share(self._statistics(())[0]), self._secrets.search
-        owner = SearchOwner(self.holding, self._hashing, secret, self.settings, ledger, distinct=distinct)
+        askers = len(self._others)
+        owner = SearchOwner(
+            self.holding, self._hashing, secret, self.settings, ledger, askers=askers, distinct=distinct
+        )
         numbers = zip(owner.table.numbers.tolist(), owner.table.rows.tolist(), strict=True)
         told = {str(number): self.holding.documents.ids[row] for number, row in numbers}
         write_whole(self.folder / NUMBERS, json.dumps(told), private=True)
@@ -159,11 +164,13 @@ class PartySearches:
     # ------------------------------------------------------------ as an owner
 
     def answer(self, asker: str, number: int, text: bytes) -> None:
-        """Answer a search of another party, or refuse it with the reason."""
+        """Answer a search of another party, or refuse it without a reason."""
         try:
             answer = self.owner.answer(asker, text)
         except BadInput as error:
-            self._seal(asker, Kind.REFUSE, Refuse(number, str(error)).to_bytes())
+            if error.code in TEMPORARY:
+                raise
+            self._seal(asker, Kind.REFUSE, Refuse(number).to_bytes())
             return
         if not self.store.note(f"describes {asker}", default=False):
             self._seal(asker, Kind.DESCRIPTION, self.owner.catalogue())
@@ -206,13 +213,22 @@ class PartySearches:
     def receive_answer(self, owner: str, text: bytes) -> None:
         """Store an owner's answer with its search; unexpected answers are refused."""
         with self._answered(owner, lambda search: search["digest"] == text[4:12].hex()) as search:
-            self.asker.read(self._asked(search["query"]), text, owner)
+            asked = self._asked(search["query"])
+            self.asker.read(asked, text, owner)
             search["found"][owner] = text.hex()
+            spent: dict[str, dict[str, int]] = self.store.note("spent", default={})
+            spent[owner] = self._spending(asked, owner, text)
+            self.store.set_note("spent", spent)
+            write_whole(self.folder / SPENT, json.dumps(spent), private=True)
+
+    def _spending(self, asked: AskedQuery, owner: str, text: bytes) -> dict[str, int]:
+        """Return what this party has spent at an owner by its answer."""
+        return asdict(SearchAnswer.from_bytes(text, owner, asked.sent, self.settings).spending)
 
     def receive_refusal(self, owner: str, refuse: Refuse) -> None:
-        """Store the reason why an owner does not answer."""
+        """Note that an owner does not answer."""
         with self._answered(owner, lambda search: search["sent"].get(owner) == refuse.asked) as search:
-            search["refused"][owner] = refuse.reason
+            search["refused"][owner] = f"{owner} {REFUSED}"
 
     @contextlib.contextmanager
     def _answered(self, owner: str, fits: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
@@ -242,7 +258,10 @@ class PartySearches:
     def _result(self, search: dict[str, Any]) -> GroupSearchResult:
         asked = self._asked(search["query"])
         answers = {owner: bytes.fromhex(text) for owner, text in search["found"].items()}
-        told = {name: {"question_bytes": len(asked.sent), "answer_bytes": len(raw)} for name, raw in answers.items()}
+        told = {
+            name: {"question_bytes": len(asked.sent), "answer_bytes": len(raw)} | self._spending(asked, name, raw)
+            for name, raw in answers.items()
+        }
         missing = {
             other: "has not answered yet"
             for other in self._others

@@ -25,14 +25,13 @@ VERSION = 1
 MOST_BYTES = 1 << 26  # largest body of an envelope: 64 MiB
 KEY = 32  # bytes of a key, a commitment or a contribution
 TAG = 16  # overhead of a seal, bytes
-MOST_REASON = 500
 MOST_PARTIES = 64
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAGIC = b"QP"
 _HEAD = struct.Struct("<2sBBQ")
 _LENGTH = struct.Struct("<I")
-_REFUSE = struct.Struct("<QH")
+_REFUSE = struct.Struct("<Q")
 _MOST_SETTINGS = 4096
 
 
@@ -57,7 +56,7 @@ class Kind(IntEnum):
 
     HELLO = 1  # public keys and settings, in clear
     CONTRIBUTION = 2  # a party's share of the group key
-    REFUSE = 5  # reason why a search has no answer
+    REFUSE = 5  # a search has no answer
     SEARCH = 7  # a query among decoys
     FOUND = 8  # documents that an owner names for it
     DESCRIPTION = 9  # numbers and noisy lengths of an owner's documents
@@ -146,26 +145,21 @@ def check_settings(own: Mapping[str, str], theirs: Mapping[str, str], sender: st
 
 @dataclass(frozen=True)
 class Refuse:
-    """Reason why a search has no answer."""
+    """Refusal of a search: the same for every reason, since a reason could tell of documents."""
 
     asked: int  # number of the envelope with the search
-    reason: str
 
     def to_bytes(self) -> bytes:
-        """Return the text to be sealed, of the same size for all reasons."""
-        text = self.reason.encode()[:MOST_REASON].decode(errors="ignore").encode()
-        return (_REFUSE.pack(self.asked, len(text)) + text).ljust(_REFUSE.size + MOST_REASON, b"\0")
+        """Return the text to be sealed."""
+        return _REFUSE.pack(self.asked)
 
     @classmethod
     def from_bytes(cls, raw: bytes, sender: str) -> Refuse:
-        """Decode a refusal. People read its reason, so unprintable letters are replaced."""
+        """Decode a refusal."""
         reader = ByteReader(raw, f"the refusal of {sender}")
-        asked, length = reader.unpack(_REFUSE)
-        reader.check(length <= MOST_REASON, f"gives a reason of {length} bytes")
-        text = reader.bytes(length).decode(errors="replace")
-        reader.check(len(raw) == _REFUSE.size + MOST_REASON, f"has {len(raw)} bytes, another size than refusals have")
-        reader.zeros("its reason")
-        return cls(asked, "".join(letter if letter.isprintable() else "?" for letter in text))
+        (asked,) = reader.unpack(_REFUSE)
+        reader.end()
+        return cls(asked)
 
 
 @dataclass(frozen=True)

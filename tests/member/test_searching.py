@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 from silo_sessions import HOLDINGS, NAMES, SEED, Group, Mailboxes, MailboxLine, terms_of
 
 from quorank.files import private_database as private_file
-from quorank.member.party_searches import FolderDesk, SearchRequest
+from quorank.member.party_searches import SPENT, FolderDesk, SearchRequest
 from quorank.protocol.http_client import ServedMail
 from quorank.silos.envelopes import Kind
 from quorank.silos.search.in_process import SearchSession
+from quorank.silos.search.ledger import REFUSED
 from quorank.silos.search.settings import SearchTerms
 from quorank.silos.training.statistics import share_statistics
 
@@ -90,7 +92,9 @@ def test_a_search_over_the_network_is_that_of_one_process(group) -> None:
     assert desk.found["first"]["found"] == wanted["found"] and desk.found["first"]["refused"] == {}
     assert desk.found["second"]["found"] == wanted["found"][:3]
     for name, told in desk.found["first"]["parties"].items():
-        assert told == {key: wanted["parties"][name][key] for key in ("question_bytes", "answer_bytes")}
+        assert told == {key: wanted["parties"][name][key] for key in told} and told["entries"] > 0
+        spent = json.loads((group.parties["north"].folder / SPENT).read_text())
+        assert spent[name] == {key: value for key, value in told.items() if "bytes" not in key} | {"questions_today": 2}
     traffic = boxes.post.server.traffic()
     assert traffic["search"]["envelopes"] == traffic["found"]["envelopes"] == 4
     assert traffic["description"]["envelopes"] == 2, "told once to each asker"
@@ -124,7 +128,7 @@ def test_a_spent_budget_reaches_who_asks_and_others_still_answer(tmp_path) -> No
         desk.left.append(SearchRequest("b", other))
         assert turn_until(boxes, lambda: "b" in desk.found)
         assert set(desk.found["b"]["refused"]) == {"south", "west"}
-        assert all("1 searches a day" in why for why in desk.found["b"]["refused"].values())
+        assert desk.found["b"]["refused"] == {name: f"{name} {REFUSED}" for name in ("south", "west")}
         assert desk.found["b"]["found"] and {each["party"] for each in desk.found["b"]["found"]} == {"north"}
     finally:
         group.close()

@@ -55,14 +55,12 @@ def test_hellos_are_read_back_and_have_one_encoding() -> None:
         Hello.from_bytes(raw[:50], "alpha")
 
 
-def test_refusals_have_one_size_and_printable_reasons() -> None:
-    made = [Refuse(5, reason).to_bytes() for reason in ("no", "budget " * 300, "ünï" * 100)]
-    assert len({len(raw) for raw in made}) == 1
-    assert Refuse.from_bytes(made[0], "beta") == Refuse(5, "no")
-    assert Refuse.from_bytes(Refuse(1, "a\x1b[31m\nb").to_bytes(), "beta").reason == "a?[31m?b"
-    for raw in (made[0][:-1], made[0] + b"\0", made[0][:-1] + b"x", b"", b"\0" * 8 + b"\xff\xff" + made[0][10:]):
+def test_refusals_hold_nothing_but_what_they_refuse() -> None:
+    raw = Refuse(5).to_bytes()
+    assert raw == (5).to_bytes(8, "little") and Refuse.from_bytes(raw, "beta") == Refuse(5)
+    for wrong in (raw[:-1], raw + b"\0", b""):
         with pytest.raises(BadInput, match="the refusal of beta"):
-            Refuse.from_bytes(raw, "beta")
+            Refuse.from_bytes(wrong, "beta")
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 64])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from refusals import refused
 
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.generated import Generator
 from quorank.silos.holdings import Holding, divide_collections, generated_holdings, party_name
 from quorank.silos.search.asker import SearchAsker
-from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, without_budgets
+from quorank.silos.search.attack import anchor_attack, dictionary_attack, dictionary_of, probe_attack, without_budgets
 from quorank.silos.search.decoys import CoherentDecoys, ordered_bundles
 from quorank.silos.search.in_process import SearchSession, search_hashing, search_in_process
 from quorank.silos.search.messages import SearchQuestion
@@ -222,10 +223,19 @@ def test_a_dictionary_rebuilds_less_than_a_twentieth_and_of_the_published_form_n
         assert outcome.refused and outcome.recovered < 0.05
     document = anchor_attack(HOLDINGS[0], frequent, terms)
     assert document.recovered < 0.05 and document.document < 0.35
+    assert dictionary_attack(HOLDINGS[0], frequent, terms, members=2).recovered < 0.05
     free = dictionary_attack(HOLDINGS[0], frequent[:300], without_budgets(terms))
     assert not free.refused and free.recovered > 0.10  # it is the budget that holds
     published = published_attack(HOLDINGS, 0, 1, dictionary_of(HOLDINGS, 10**6)[0])
     assert published.recovered > 0.9 and published.precision > 0.9
+
+
+@pytest.mark.parametrize("spend", [True, False])
+def test_limits_that_are_reached_tell_nothing(spend: bool) -> None:
+    """Refusals of a spent budget, and documents at their limit, show no word that they hide."""
+    frequent, _ = dictionary_of(HOLDINGS, 1000)
+    outcome = probe_attack(HOLDINGS[0], frequent, SearchTerms(), probes=3000, spend=spend)
+    assert outcome.recovered < 0.05
 
 
 # ---------------------------------------------------------------- parties

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from quorank.silos.count_sketch import Hashing
 from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.holdings import Holding
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency
-from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits
+from quorank.silos.search.ledger import SearchLedger
 from quorank.silos.search.messages import SearchAnswer, SearchQuestion
 from quorank.silos.search.owner import SearchOwner, SearchTable, derived_key
 from quorank.silos.search.settings import SearchTerms
@@ -52,6 +54,7 @@ def question(*bundles: tuple[str, ...]) -> bytes:
 
 
 QUESTION = question(("w000", "w010", "w050"), ("w001", "w011", "w051"), ("w002", "w012", "w052"))
+HEAD = 4 + 8 + 16  # bytes of an answer before its documents
 FREE = SearchTerms(share=1.0, share_of_all=1.0, share_of_document=1.0, questions_a_day=10**6)
 
 
@@ -96,17 +99,22 @@ def owner_of(documents=None, terms=TERMS, path=None, secret=SECRET, **how) -> Se
     return SearchOwner(holding_of(documents or indexed(120)), HASHING, secret, terms, ledger, **how)
 
 
-def test_the_same_question_has_the_same_bytes_for_everybody_and_after_a_restart(tmp_path) -> None:
+def test_the_same_question_is_told_the_same_for_everybody_and_after_a_restart(tmp_path) -> None:
     first = owner_of(path=tmp_path / "ledger.sqlite")
-    answer, catalogue = first.answer("beta", QUESTION), first.catalogue()
-    assert first.answer("gamma", QUESTION) == answer
+    told, catalogue = told_by(first, "beta"), first.catalogue()
+    assert told_by(first, "gamma") == told
     first.answer("beta", question(("w004", "w020")))
-    assert first.answer("beta", QUESTION) == answer
+    assert told_by(first, "beta") == told
     first.ledger.close()
     again = owner_of(path=tmp_path / "ledger.sqlite")
-    assert (again.answer("beta", QUESTION), again.catalogue()) == (answer, catalogue)
-    assert owner_of().answer("delta", QUESTION) == answer
-    assert owner_of(secret=bytes(32)).answer("delta", QUESTION) != answer
+    assert (told_by(again, "beta"), again.catalogue()) == (told, catalogue)
+    assert told_by(owner_of(), "delta") == told
+    assert told_by(owner_of(secret=bytes(32)), "delta") != told
+
+
+def told_by(owner: SearchOwner, asker: str) -> bytes:
+    """What an answer tells: all but its head, which states what the asker has spent."""
+    return owner.answer(asker, QUESTION)[HEAD:]
 
 
 def test_an_owner_that_has_lost_its_ledger_has_other_noise(tmp_path) -> None:
@@ -207,7 +215,7 @@ def test_another_secret_or_epsilon_is_another_release_and_must_be_meant(tmp_path
 def test_a_greedy_attacker_never_passes_a_budget(seed, shares) -> None:
     share, of_all, of_document, least = shares
     terms = SearchTerms(share=share, share_of_all=of_all, share_of_document=of_document, least_of_document=least)
-    owner = owner_of(OWN, terms)
+    owner = owner_of(OWN, terms, askers=3)
     pairs = 0.6 * owner.table.lengths.sum()
     random = np.random.default_rng(seed)
     told: dict[str, set[tuple[int, int]]] = {name: set() for name in ("beta", "gamma", "delta")}
@@ -217,15 +225,15 @@ def test_a_greedy_attacker_never_passes_a_budget(seed, shares) -> None:
         try:
             answer = SearchAnswer.from_bytes(owner.answer(asker, asked), "alpha", asked, terms)
         except BadInput as error:
-            assert error.code in ("silo-search.spent", "silo-search.all-spent")
-            assert owner.spent(asker) == before
+            assert error.code == "silo-search.spent" and before.entries_left == 0
+            assert owner.spent(asker) == replace(before, questions_today=before.questions_today + 1)
             continue
         bundles = SearchQuestion.from_bytes(asked, asker, terms).bundles
         for bundle, named in zip(bundles, answer.bundles, strict=True):
             for number, cells in zip(named.numbers.tolist(), named.cells, strict=True):
                 told[asker] |= {(number, bundle[at]) for at in np.flatnonzero(cells)}
         assert owner.spent(asker).entries == len(told[asker]) <= share * pairs
-        assert owner.spent(asker).entries_of_all == len(set().union(*told.values())) <= of_all * pairs
+        assert len(set().union(*told.values())) <= of_all * pairs
         of_each = np.unique([number for number, _ in told[asker]], return_counts=True)
         for number, count in zip(*(part.tolist() for part in of_each), strict=True):
             length = owner.table.lengths[np.searchsorted(owner.table.numbers, number)]
@@ -235,21 +243,83 @@ def test_a_greedy_attacker_never_passes_a_budget(seed, shares) -> None:
 OWN = indexed(120)
 
 
-def test_told_entries_are_free_and_a_day_has_its_questions() -> None:
+def at_a_clock(terms: SearchTerms) -> tuple[SearchOwner, list[float]]:
+    """An owner whose clock shows the number in a list."""
     now = [0.0]
-    ledger = SearchLedger("alpha", clock=lambda: now[0])
-    owner = SearchOwner(holding_of(OWN), HASHING, SECRET, SearchTerms(questions_a_day=3), ledger)
+    return SearchOwner(holding_of(OWN), HASHING, SECRET, terms, SearchLedger("alpha", clock=lambda: now[0])), now
+
+
+def refusal(owner: SearchOwner, raw: bytes) -> str:
+    with pytest.raises(BadInput) as refused_with:
+        owner.answer("beta", raw)
+    return f"{refused_with.value.code} {refused_with.value}"
+
+
+def test_told_entries_are_free_and_a_day_has_its_questions() -> None:
+    owner, now = at_a_clock(SearchTerms(questions_a_day=3))
     for _ in range(3):
         owner.answer("beta", QUESTION)
     spent = owner.spent("beta")
-    with refused("silo-search.day-spent"):
-        owner.answer("beta", QUESTION)
-    assert owner.spent("beta") == spent and spent.entries < 3 * 5 * 3 + 1
+    refusal(owner, QUESTION)
+    assert owner.spent("beta") == replace(spent, questions_today=4) and spent.entries < 3 * 5 * 3 + 1
     owner.answer("gamma", QUESTION)
-    assert owner.spent("gamma").entries_of_all == spent.entries  # the same entries: nothing new to all together
     now[0] = 86_400.0
     owner.answer("beta", QUESTION)
-    assert owner.spent("beta").questions_today == 1
+    assert owner.spent("beta") == replace(spent, questions_today=1)
+
+
+def test_a_refusal_is_the_same_for_every_reason_and_counts_against_the_day() -> None:
+    told, by_day, by_entries = question(("w000", "w001")), SearchTerms(questions_a_day=1), SearchTerms(share=0.001)
+    said = set()
+    for terms in (by_day, by_entries):
+        owner, _ = at_a_clock(terms)
+        owner.answer("beta", told)
+        for number, raw in enumerate((told, QUESTION, question(("absent",))), 2):
+            said.add(refusal(owner, raw))
+            assert owner.spent("beta").questions_today == number
+    assert len(said) == 1 and not any(letter.isdigit() for letter in said.pop())
+
+
+def test_a_document_at_its_limit_is_named_alike_whatever_else_it_holds() -> None:
+    """Words that it holds and that are hidden show as little as words that it does not hold, in no order of documents."""
+    terms = SearchTerms("none", share=1.0, share_of_all=1.0, least_of_document=1, share_of_document=0.01)
+    texts = [f"only{number} held{number} w000 w001" for number in range(8)]
+    documents = [Document(f"d{number}", "", text) for number, text in enumerate(texts)]
+    owner = owner_of(IndexedDocuments.build(documents, Tokeniser(stop_words="none")), terms)
+    for number in range(8):
+        owner.answer("beta", question((f"only{number}",)))
+
+    def shown(*words: str) -> list[tuple[int, list[int]]]:
+        asked = question(words)
+        (named,) = SearchAnswer.from_bytes(owner.answer("beta", asked), "alpha", asked, terms).bundles
+        return [(owner.row_of(n), sorted(c)) for n, c in zip(named.numbers.tolist(), named.cells.tolist(), strict=True)]
+
+    expected = [(3, [0, 1])]
+    assert shown("only3", "held3") == shown("only3", "held4") == shown("only3", "w000") == expected
+    assert shown("held3", "absent") == []
+
+
+def test_entries_are_told_anew_after_a_period_and_those_of_a_document_never() -> None:
+    terms = SearchTerms(share=0.01, renew_days=30, least_of_document=1, share_of_document=0.01)
+    owner, now = at_a_clock(terms)
+    words, told = [question((word,)) for word in WORDS[:120]], []
+    for period in range(3):
+        now[0] = period * 30 * 86_400.0
+        for raw in words:
+            with contextlib.suppress(BadInput):
+                owner.answer("beta", raw)
+        told.append(owner.spent("beta").entries)
+        assert told[-1] <= owner.limits.entries
+        now[0] += 29 * 86_400.0
+        refusal(owner, QUESTION) if told[-1] == owner.limits.entries else None
+    assert told[0] == told[1] == owner.limits.entries
+    assert sum(told) <= len(OWN.ids)  # one entry of each document, in all periods
+    assert (terms.periods_a_year, SearchTerms().periods_a_year) == (13, 1)
+
+
+def test_all_askers_together_have_the_share_of_all() -> None:
+    terms = SearchTerms(share=0.02, share_of_all=0.06)
+    assert [terms.entries(10_000, askers) for askers in (1, 3, 4, 60)] == [200, 200, 150, 10]
 
 
 def test_a_charge_is_on_disk_before_the_answer_is_made(tmp_path, monkeypatch) -> None:
@@ -268,7 +338,7 @@ def test_a_charge_is_on_disk_before_the_answer_is_made(tmp_path, monkeypatch) ->
     again = owner_of(path=path)
     charged = again.spent("beta").entries
     assert charged > 0
-    assert again.answer("beta", QUESTION) == owner_of().answer("beta", QUESTION)
+    assert told_by(again, "beta") == told_by(owner_of(), "beta")
     assert again.spent("beta").entries == charged
 
 
@@ -315,16 +385,6 @@ def test_the_file_is_its_owners_alone_and_checked_when_it_is_opened(tmp_path) ->
         SearchLedger("alpha", path)
 
 
-def test_who_is_passed_over_costs_nothing() -> None:
-    ledger = SearchLedger("alpha")
-    limits = SearchLimits(100, 100, 10)
-    ranked = [[Candidate(1, (1, 2, 3), 2), Candidate(2, (1, 2), 2), Candidate(3, (1,), 2)]]
-    assert ledger.charge("beta", ranked, 1, limits) == [[1]]
-    assert ledger.spent("beta", limits).entries == 2
-    again = [[Candidate(2, (1, 2), 2), Candidate(2, (3,), 2), Candidate(3, (9,), 2)]]
-    assert ledger.charge("beta", again, 5, limits) == [[0, 2]]  # told ones are free, a third one is too many
-
-
 # ---------------------------------------------------------------- hostile bytes
 
 
@@ -338,7 +398,7 @@ def test_hostile_questions_are_refused_and_charge_nothing() -> None:
         owner.answer("beta", outside)
     with refused("silo-group.bad-name"):
         owner.answer("../beta", QUESTION)
-    assert owner.spent("beta").questions == 0
+    assert owner.spent("beta").entries == 0
     for raw in mutations([QUESTION], 300):
         try:
             owner.answer("beta", raw)

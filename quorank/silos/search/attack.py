@@ -33,39 +33,39 @@ class AttackOutcome(NamedTuple):
 
 
 class SearchAttacker:
-    """Attacker that asks one owner as fast as it answers, and waits for the next day when refused.
+    """Attacker that asks one owner under the names of one or several members, as often as a day allows.
 
-    It has the group's hashing key, as every party does, and knows the vocabulary.
+    It has the group's hashing key, as every party does, and knows the vocabulary. Members take turns by question and pool
+    what they are told.
     """
 
-    def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1) -> None:
-        self._now = 0.0
-        self.terms, self.index = terms, holding.documents.body
+    def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1, members: int = 1) -> None:
+        self._now, self.terms, self.index, self.members = 0.0, terms, holding.documents.body, members
         self.hashing = search_hashing(seed, terms)
         ledger = SearchLedger(holding.name, clock=lambda: self._now)
         secret = seeded_owner_secret(seed, holding.name)
         body = self.index.statistics(self.index.term_ids(()))  # in place of the group's statistics
-        self.owner = SearchOwner(holding, self.hashing, secret, terms, ledger, distinct=distinct_share(body))
+        self.owner = SearchOwner(
+            holding, self.hashing, secret, terms, ledger, askers=members, distinct=distinct_share(body)
+        )
         self.told: set[tuple[int, str]] = set()  # (row of the document, term)
         self.questions = 0
 
-    def ask(self, bundles: Sequence[Bundle]) -> None:
-        """Ask about bundles of equal length, and note the cells in the answer."""
+    def ask(self, bundles: Sequence[Bundle]) -> list[set[int]]:
+        """Ask about bundles of equal length, note the cells in the answer, and return the rows named for each."""
+        if self.questions and self.questions % (self.terms.questions_a_day * self.members) == 0:
+            self._now += 86_400.0
         words = [by_column(self.hashing, bundle) for bundle in bundles]
         raw = SearchQuestion(tuple(columns for _, columns in words)).to_bytes()
-        try:
-            answer = self.owner.answer(ATTACKER, raw)
-        except BadInput as error:
-            if error.code != "silo-search.day-spent":
-                raise
-            self._now += 86_400.0
-            answer = self.owner.answer(ATTACKER, raw)
         self.questions += 1
-        read = SearchAnswer.from_bytes(answer, "owner", raw, self.terms)
+        answer = self.owner.answer(f"{ATTACKER}{self.questions % self.members}", raw)
+        read, found = SearchAnswer.from_bytes(answer, "owner", raw, self.terms), list[set[int]]()
         for (bundle, _), named in zip(words, read.bundles, strict=True):
-            for number, cells in zip(named.numbers.tolist(), named.cells, strict=True):
-                row = self.owner.row_of(number)
+            rows = [self.owner.row_of(number) for number in named.numbers.tolist()]
+            found.append(set(rows))
+            for row, cells in zip(rows, named.cells, strict=True):
                 self.told |= {(row, bundle[at]) for at in np.flatnonzero(cells)}
+        return found
 
     def ask_everything(self, bundles: Sequence[Bundle]) -> bool:
         """Ask about all bundles, several per question, one by one after a refusal; return whether the attacker gave up."""
@@ -77,13 +77,21 @@ class SearchAttacker:
                     self.ask(part)
                 except BadInput:
                     refusals += 1
-                    if refusals >= PATIENCE:
+                    if refusals >= PATIENCE * self.members:
                         return True
                 else:
                     refusals = 0
                     if part is together:
                         break
         return False
+
+    def probe(self, anchor: str, row: int, word: str) -> str:
+        """Ask for a word together with the unique word of a document; return all that tells one outcome from another."""
+        try:
+            (named,) = self.ask([(anchor, word)])
+        except BadInput as error:
+            return str(error)
+        return "told" if (row, word) in self.told else "named" if row in named else "passed over"
 
 
 def compare_pairs(
@@ -101,9 +109,11 @@ def without_budgets(terms: SearchTerms) -> SearchTerms:
     return replace(terms, share=1.0, share_of_all=1.0, share_of_document=1.0, questions_a_day=10**9)
 
 
-def dictionary_attack(holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1) -> AttackOutcome:
-    """Ask about every word of a dictionary in order, one word per bundle, until the owner refuses."""
-    attacker = SearchAttacker(holding, terms, seed)
+def dictionary_attack(
+    holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, members: int = 1
+) -> AttackOutcome:
+    """Ask about every word of a dictionary in order, one word per bundle, until the owner refuses all members."""
+    attacker = SearchAttacker(holding, terms, seed, members)
     refused = attacker.ask_everything([(word,) for word in dictionary])
     return compare_pairs(holding.documents.body, attacker.told, attacker.questions, refused=refused)
 
@@ -117,6 +127,36 @@ def anchor_attack(holding: Holding, dictionary: Sequence[str], terms: SearchTerm
     attacker = SearchAttacker(holding, terms, seed)
     refused = attacker.ask_everything([(anchor, word) for word in dictionary if word != anchor])
     return compare_pairs(index, attacker.told, attacker.questions, refused=refused, document=document)
+
+
+def probe_attack(
+    holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, *, probes: int, spend: bool
+) -> AttackOutcome:
+    """Rebuild documents from how a spent limit shows: each with a unique word, together with words of a dictionary.
+
+    With `spend` the budget is spent first, and refusals are compared; without it, documents whose own limit is reached.
+    Outcomes of a word are compared over all documents, and those of a document at its limit over all words: the most
+    frequent one says that the word is not there.
+    """
+    index, attacker = holding.documents.body, SearchAttacker(holding, terms, seed)
+    refused = spend and attacker.ask_everything([(word,) for word in dictionary])
+    alone = np.flatnonzero(index.document_frequency == 1).tolist()
+    anchors = {int(index.postings(term)[0][0]): index.vocabulary[term] for term in alone}  # by document
+    outcomes: dict[str | int, dict[tuple[int, str], str]] = {}
+    pairs = (
+        [(word, row) for word in dictionary for row in anchors]
+        if spend
+        else [(word, row) for row in anchors for word in dictionary]
+    )
+    for word, row in pairs[:probes]:
+        if word != anchors[row]:
+            outcome = attacker.probe(anchors[row], row, word)
+            outcomes.setdefault(word if spend else row, {})[row, word] = outcome
+    for compared in outcomes.values():
+        usual = Counter(compared.values()).most_common(1)[0][0]
+        claimed = (pair for pair, each in compared.items() if each != usual and (spend or each == "passed over"))
+        attacker.told.update(claimed)
+    return compare_pairs(index, attacker.told, attacker.questions, refused=refused)
 
 
 def dictionary_of(holdings: Sequence[Holding], words: int) -> tuple[list[str], list[str]]:

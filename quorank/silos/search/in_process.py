@@ -59,7 +59,9 @@ class SearchSession:
         self.owners, self.askers = dict[str, SearchOwner](), dict[str, SearchAsker]()
         for each in holdings:
             secret, key = seeded_owner_secret(seed, each.name), seeded_secret(seed, f"search decoys {each.name}")
-            self.owners[each.name] = SearchOwner(each, hashing, secret, self.terms, distinct=distinct)
+            self.owners[each.name] = SearchOwner(
+                each, hashing, secret, self.terms, askers=len(holdings) - 1, distinct=distinct
+            )
             self.askers[each.name] = SearchAsker(each, hashing, key, self.terms, self.statistics)
         for name, owner in self.owners.items():
             catalogue = owner.catalogue()

@@ -1,8 +1,9 @@
 """Ledger of what an owner has told in searches: entries (document, column) by asker, questions by day, releases.
 
-One SQLite file for the owner's eyes (mode 0600). A question is charged in one transaction that is on disk before its
-answer is made; a question that would pass a limit is refused and charges nothing. An entry that an asker was told costs
-nothing when it is told again. Totals are counted from the entries when the file is opened.
+One SQLite file for the owner's eyes (mode 0600). Every question counts, and is admitted or refused by what the asker itself
+has asked and was told, before a document is read: a refusal says nothing else. What an answer tells is charged on disk
+before it is made, and never more than what is left. An entry that an asker was told costs nothing when it is told again.
+Budgets of entries begin anew with every period; an entry that was told stays told.
 
 Documents have numbers by their content: a document that is changed gets a new one, and no number is used again, since the
 noise of a cell belongs to the number. What is told under a new secret, ε or key of the group is a new release: it must be
@@ -14,10 +15,9 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,42 +33,39 @@ CREATE TABLE documents (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE)
 CREATE TABLE askers (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE days (asker INTEGER NOT NULL, day INTEGER NOT NULL, questions INTEGER NOT NULL, PRIMARY KEY (asker, day));
 CREATE TABLE told (document INTEGER NOT NULL, place INTEGER NOT NULL, asker INTEGER NOT NULL,
-    PRIMARY KEY (document, place, asker)) WITHOUT ROWID;
+    period INTEGER NOT NULL, PRIMARY KEY (document, place, asker)) WITHOUT ROWID;
 """
 _DAMAGED = "the ledger is damaged; restore it from a copy, or begin a new release in another folder"
 _KIND = FileKind(0x51524E4C, 1, _SCHEMA, "this is no ledger of searches; choose another file", _DAMAGED)
 BUSY = "another process answers searches with this ledger; stop it first"
+REFUSED = (
+    "does not answer: what one party may ask in a day or be told in a period is used up, or it cannot read the search"
+)
 _RELEASE = 1 << 32  # places of release r are its columns + r·2^32
-
-
-class Candidate(NamedTuple):
-    """Document that may be named: its number, the columns whose cells it would disclose, and the limit of its entries."""
-
-    number: int
-    columns: tuple[int, ...]
-    most: int
 
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Limits of one owner: entries for one asker and for all together, and questions per day."""
+    """Limits of each asker: entries in a period of so many days (0: for ever), and questions per day."""
 
     entries: int
-    entries_of_all: int
     questions_a_day: int
+    renew_days: int = 0
 
 
 @dataclass(frozen=True)
 class SearchSpending:
-    """Questions answered and entries told to one asker, entries told to all together, and their limits."""
+    """Questions of one asker today, entries told to it in this period, and their limits; it knows them itself."""
 
-    questions: int
     questions_today: int
     questions_a_day: int
     entries: int
     most_entries: int
-    entries_of_all: int
-    most_entries_of_all: int
+
+    @property
+    def entries_left(self) -> int:
+        """Return the entries that may still be told in this period."""
+        return max(self.most_entries - self.entries, 0)
 
 
 class SearchLedger(PrivateDatabase):
@@ -92,9 +89,8 @@ class SearchLedger(PrivateDatabase):
             require(whose == self.owner, "silo-ledger.other-owner", said, f"{path}")
             drawn = salt if salt is not None else bytes(16) if path is None else secrets.token_bytes(16)
             self.salt = bytes.fromhex(self._fact("salt", drawn.hex()))
-            self._entries = dict[int, int](self.rows("SELECT asker, count(*) FROM told GROUP BY 1"))
-            everything = "SELECT count(*) FROM (SELECT DISTINCT document, place FROM told)"
-            self._entries_of_all = int(self.rows(everything)[0][0])
+            told = self.rows("SELECT asker, period, count(*) FROM told GROUP BY 1, 2")
+            self._entries = {(int(asker), int(period)): int(count) for asker, period, count in told}
         except BaseException:
             self.close()
             raise
@@ -140,78 +136,51 @@ class SearchLedger(PrivateDatabase):
 
     # ------------------------------------------------------------ questions
 
-    def charge(
-        self, asker: str, ranked: Sequence[Iterable[Candidate]], k: int, limits: SearchLimits
-    ) -> list[list[int]]:
-        """Choose at most k candidates of each bundle, best first, and charge them; return their places in `ranked`.
-
-        A document beyond its own limit is skipped. The charge is on disk when this returns.
+    def admit(self, asker: str, limits: SearchLimits) -> SearchSpending:
+        """Count a question, on disk, and return what the asker has spent with it.
 
         Raises:
-            BadInput: `silo-search.day-spent`, `silo-search.spent` or `silo-search.all-spent`; nothing was charged.
+            BadInput: `silo-search.spent` where nothing is left of the asker's day or entries.
         """
         check_name(asker)
         with self.transaction():
             self.rows("INSERT OR IGNORE INTO askers (name) VALUES (?)", asker)
-            spent, number = self.spent(asker, limits), self._number(asker)
-            most = limits.questions_a_day
-            said = f"{self.owner} answers {asker} {most:,} searches a day, and as many were asked today; ask again tomorrow"
-            require(spent.questions_today < most, "silo-search.day-spent", said)
-            chosen, fresh = self._choose(number, ranked, k)
-            known = "SELECT 1 FROM told WHERE document = ? AND place = ? LIMIT 1"
-            unseen = sum(not self.rows(known, *entry) for entry in fresh)
-            hint = "repeat earlier searches, which is free, ask with fewer terms or decoys, or agree on a larger share"
-            for whom, told, new, limit, code in (
-                (asker, spent.entries, len(fresh), limits.entries, "silo-search.spent"),
-                ("all askers", spent.entries_of_all, unseen, limits.entries_of_all, "silo-search.all-spent"),
-            ):
-                counted = f"{told:,} are told and this search needs {new:,} more"
-                said = f"{self.owner} tells {whom} {limit:,} entries (a document's count of a term), {counted}"
-                require(told + new <= limit, code, f"{said}; {hint}")
-            for document, place in sorted(fresh):
-                self.rows("INSERT INTO told VALUES (?, ?, ?)", document, place, number)
-            self.rows("INSERT OR REPLACE INTO days VALUES (?, ?, ?)", number, self._day, spent.questions_today + 1)
-        self._entries[number] = spent.entries + len(fresh)
-        self._entries_of_all += unseen
-        return chosen
+            count = "INSERT INTO days VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET questions = questions + 1"
+            self.rows(count, self._number(asker), self._day)
+        spent = self.spent(asker, limits)
+        admitted = spent.questions_today <= spent.questions_a_day and spent.entries_left > 0
+        require(admitted, "silo-search.spent", f"{self.owner} {REFUSED}")
+        return spent
+
+    def told(self, asker: str, document: int) -> tuple[int, set[int]]:
+        """Return the number of entries of a document that an asker was told, and their columns in this release."""
+        found = self.rows("SELECT place FROM told WHERE document = ? AND asker = ?", document, self._number(asker))
+        here = {int(place) - self._release * _RELEASE for (place,) in found}
+        return len(found), {column for column in here if 0 <= column < _RELEASE}
+
+    def charge(self, asker: str, entries: Collection[tuple[int, int]], limits: SearchLimits) -> None:
+        """Store new (document, column) entries as told to an asker; they are on disk when this returns."""
+        number, period = self._number(asker), self._period(limits)
+        with self.transaction():
+            for document, column in sorted(entries):
+                place = self._release * _RELEASE + column
+                self.rows("INSERT INTO told VALUES (?, ?, ?, ?)", document, place, number, period)
+        self._entries[number, period] = self._entries.get((number, period), 0) + len(entries)
 
     def spent(self, asker: str, limits: SearchLimits) -> SearchSpending:
-        """Return the entries told to an asker so far."""
+        """Return what an asker has spent of its limits today and in this period."""
         number = self._number(asker)
-        days = dict(self.rows("SELECT day, questions FROM days WHERE asker = ?", number))
-        return SearchSpending(
-            sum(days.values()), days.get(self._day, 0), limits.questions_a_day, self._entries.get(number, 0),
-            limits.entries, self._entries_of_all, limits.entries_of_all,
-        )  # fmt: skip
+        today = self.rows("SELECT questions FROM days WHERE asker = ? AND day = ?", number, self._day)
+        entries = self._entries.get((number, self._period(limits)), 0)
+        return SearchSpending(int(today[0][0]) if today else 0, limits.questions_a_day, entries, limits.entries)
 
     @property
     def _day(self) -> int:
         return int(self._clock() // 86_400)
 
+    def _period(self, limits: SearchLimits) -> int:
+        return self._day // limits.renew_days if limits.renew_days else 0
+
     def _number(self, asker: str) -> int:
         found = self.rows("SELECT id FROM askers WHERE name = ?", asker)
         return int(found[0][0]) if found else -1
-
-    def _choose(
-        self, asker: int, ranked: Sequence[Iterable[Candidate]], k: int
-    ) -> tuple[list[list[int]], set[tuple[int, int]]]:
-        """Return the chosen candidates, and the entries that are new to this asker."""
-        told: dict[int, set[int]] = {}
-        fresh: set[tuple[int, int]] = set()
-        chosen: list[list[int]] = []
-        for candidates in ranked:
-            chosen.append([])
-            for at, candidate in enumerate(candidates):
-                if len(chosen[-1]) == k:
-                    break
-                document = candidate.number
-                if document not in told:
-                    found = self.rows("SELECT place FROM told WHERE document = ? AND asker = ?", document, asker)
-                    told[document] = {int(place) for (place,) in found}
-                new = {self._release * _RELEASE + column for column in candidate.columns} - told[document]
-                if new and len(told[document]) + len(new) > candidate.most:
-                    continue
-                chosen[-1].append(at)
-                told[document] |= new
-                fresh |= {(document, place) for place in new}
-        return chosen, fresh

@@ -2,15 +2,16 @@
 
 A question is M bundles of columns: 1 byte each for the version, M, the terms T of every bundle and its width, T rounded up
 to a multiple of 4, then M·width columns of 4 bytes; the places behind the T-th hold 2^32 − 1. An answer begins with the
-version, M, the width, k and 8 bytes of a digest of the question; then for every bundle, the number of documents (1 byte),
-k document numbers (4 bytes) and k·width cells (2 bytes), padded with zeros. Both sizes follow from M, the width and k.
+version, M, the width, k, 8 bytes of a digest of the question, and what the asker has spent: four numbers of 4 bytes; then
+for every bundle, the number of documents (1 byte), k document numbers (4 bytes) and k·width cells (2 bytes), padded with
+zeros. Both sizes follow from M, the width and k.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -18,13 +19,14 @@ from quorank.errors import require
 from quorank.kernels.arrays import Integers
 from quorank.silos.count_sketch import Hashing
 from quorank.silos.envelopes import VERSION, ByteReader
+from quorank.silos.search.ledger import SearchSpending
 from quorank.silos.search.settings import MOST_AMONG, MOST_TERMS, SearchTerms
 
 WIDTH = 4  # bundles are filled up to a multiple of this many columns
 MOST_VALUE = 0xFFFF
 _NOTHING = 0xFFFFFFFF
 _QUESTION = struct.Struct("<BBBB")
-_ANSWER = struct.Struct("<BBBB8s")
+_ANSWER = struct.Struct("<BBBB8s4I")
 
 
 def width_of(terms: int) -> int:
@@ -87,11 +89,13 @@ class SearchAnswer:
 
     question: bytes  # its digest
     bundles: tuple[NamedDocuments, ...]
+    spending: SearchSpending
 
     def to_bytes(self, terms: int, k: int) -> bytes:
         """Return the text to be sealed, of a size that follows from the question and k."""
         width = width_of(terms)
-        parts = [_ANSWER.pack(VERSION, len(self.bundles), width, k, self.question)]
+        spent = (min(number, _NOTHING) for number in astuple(self.spending))
+        parts = [_ANSWER.pack(VERSION, len(self.bundles), width, k, self.question, *spent)]
         for named in self.bundles:
             count = len(named.numbers)
             numbers, cells = np.zeros(k, dtype="<u4"), np.zeros((k, width), dtype="<u2")
@@ -106,7 +110,7 @@ class SearchAnswer:
         question = SearchQuestion.from_bytes(asked, "this party", terms)
         count, size, k = len(question.bundles), len(question.bundles[0]), terms.k
         reader = ByteReader(raw, f"the answer of {sender}")
-        version, bundles, width, named, digest = reader.unpack(_ANSWER)
+        version, bundles, width, named, digest, *spent = reader.unpack(_ANSWER)
         reader.check_version(version)
         said = f"the answer of {sender} is to another question; drop it and ask again"
         require(digest == question_digest(asked), "silo-search.other-question", said)
@@ -127,4 +131,4 @@ class SearchAnswer:
             reader.check(bool(cells.any(axis=1).all()), "names a document without any term")
             found.append(NamedDocuments(numbers, cells))
         reader.end()
-        return cls(digest, tuple(found))
+        return cls(digest, tuple(found), SearchSpending(*spent))

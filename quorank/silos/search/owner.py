@@ -11,8 +11,7 @@ of a length, of scale 1/ε_L, is made in the same way. One occurrence of one ter
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterator
+from bisect import insort
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,16 +25,14 @@ from quorank.silos.discrete_laplace import SystemStream, draw_noise, scale_for
 from quorank.silos.envelopes import Catalogue
 from quorank.silos.holdings import Holding
 from quorank.silos.search.estimates import count_prior, estimated_frequency, expected_frequency, shrink_lengths
-from quorank.silos.search.ledger import Candidate, SearchLedger, SearchLimits, SearchSpending
+from quorank.silos.search.ledger import SearchLedger, SearchLimits, SearchSpending
 from quorank.silos.search.messages import MOST_VALUE, NamedDocuments, SearchAnswer, SearchQuestion, question_digest
 from quorank.silos.search.settings import DISTINCT, FIELD, SearchTerms
 from quorank.text import Index
 from quorank.text.features import idf_smoothed
-from quorank.text.index import picked
 
 KEPT_CELLS = 1 << 22  # limit on the cells of cached columns
 _COUNTS_EACH = 1.5  # cf/df that an owner assumes: its own would be exact
-_CANDIDATES = 20  # times k documents are considered where some have exhausted their budget
 
 
 def release_key(secret: bytes, salt: bytes, hashing: Hashing, terms: SearchTerms) -> bytes:
@@ -73,6 +70,12 @@ class NoisyColumn:
     places: Int32s  # of their documents, in the order of document numbers
     values: Integers
     scores: Doubles  # idf·E[tf | v], from noisy values alone
+
+    def cell(self, place: int) -> tuple[int, float]:
+        """Return value and score of a document's cell; zeros where it is not 1 or more."""
+        at = int(np.searchsorted(self.places, place))
+        here = at < len(self.places) and self.places[at] == place
+        return (int(self.values[at]), float(self.scores[at])) if here else (0, 0.0)
 
 
 class SearchTable:
@@ -126,6 +129,7 @@ class SearchOwner:
         secret: Lasting secret of the owner; with another one everything is released again.
         terms: Parameters that the group has agreed on.
         ledger: Ledger of told entries; in memory unless given.
+        askers: Number of other parties, among whom `share_of_all` is divided.
         distinct: Assumed number of distinct terms per occurrence (`distinct_share` of the group's statistics).
         new_release: Allow another release by a ledger that knows a different secret, ε or group key.
     """
@@ -138,6 +142,7 @@ class SearchOwner:
         terms: SearchTerms,
         ledger: SearchLedger | None = None,
         *,
+        askers: int = 1,
         distinct: float = DISTINCT,
         new_release: bool = False,
     ) -> None:
@@ -150,8 +155,7 @@ class SearchOwner:
         numbers = self.ledger.number_documents(digests)
         self.table = SearchTable(documents.body, hashing, key, terms, numbers)
         pairs = distinct * float(np.sum(self.table.lengths))  # (document, term), estimated from noisy lengths
-        one, everyone = (math.floor(share * pairs) for share in (terms.share, terms.share_of_all))
-        self.limits = SearchLimits(one, everyone, terms.questions_a_day)
+        self.limits = SearchLimits(terms.entries(pairs, askers), terms.questions_a_day, terms.renew_days)
         entries = np.ceil(terms.share_of_document * distinct * self.table.lengths)
         self._most = np.maximum(entries, terms.least_of_document).astype(np.int64)
 
@@ -161,23 +165,21 @@ class SearchOwner:
         return Catalogue(numbers, lengths).to_bytes()
 
     def answer(self, asker: str, raw: bytes) -> bytes:
-        """Charge and answer a question.
+        """Answer a question with cells that the asker knows or may still be told, and charge the new ones.
 
         Raises:
-            BadInput: The question is malformed or exceeds a budget, and nothing was charged.
+            BadInput: The question is malformed, or nothing is left for the asker.
         """
         question = SearchQuestion.from_bytes(raw, asker, self.terms)
-        ranked = [self._ranked(bundle) for bundle in question.bundles]
-        candidates = [self._candidates(bundle, *found) for bundle, found in zip(question.bundles, ranked, strict=True)]
-        chosen = self.ledger.charge(asker, candidates, self.terms.k, self.limits)
-        named = []
-        for (best, cells), places in zip(ranked, chosen, strict=True):
-            named.append(NamedDocuments(self.table.numbers[best[places]], cells[places]))
-        answer = SearchAnswer(question_digest(raw), tuple(named))
+        spent = self.ledger.admit(asker, self.limits)
+        told = _Told(self.ledger, asker, spent.entries_left)
+        named = tuple(self._named(bundle, told) for bundle in question.bundles)
+        self.ledger.charge(asker, told.fresh, self.limits)
+        answer = SearchAnswer(question_digest(raw), named, self.spent(asker))
         return answer.to_bytes(len(question.bundles[0]), self.terms.k)
 
     def spent(self, asker: str) -> SearchSpending:
-        """Return the entries told to an asker, and its limits."""
+        """Return what an asker has spent of its limits."""
         return self.ledger.spent(asker, self.limits)
 
     def statement(self) -> dict[str, Any]:
@@ -191,25 +193,70 @@ class SearchOwner:
         require(len(found), "silo-search.unknown-document", f"{self.name} has no document number {number}")
         return int(found[0])
 
-    def _ranked(self, bundle: tuple[int, ...]) -> tuple[Integers, Integers]:
-        """Return the places of the best documents of a bundle by their noisy cells, and their (documents, terms) cells."""
-        table, n = self.table, len(self.table.numbers)
-        scores, touched = np.zeros(n), np.zeros(n, dtype=bool)
+    def _named(self, bundle: tuple[int, ...], told: _Told) -> NamedDocuments:
+        """Return the best documents of a bundle by the cells that the asker may see, best first.
+
+        What is hidden because a limit is reached enters neither the choice nor the order, so it does not show in either.
+        """
+        table, k = self.table, self.terms.k
+        columns = [table.column(number) for number in bundle]
+        whole, touched = np.zeros(len(table.numbers)), np.zeros(len(table.numbers), dtype=bool)
         for number in dict.fromkeys(bundle):
             column = table.column(number)
-            scores[column.places] += column.scores
+            whole[column.places] += column.scores
             touched[column.places] = True
         held = np.flatnonzero(touched)
-        best = held[np.argsort(-scores[held], kind="stable")[: _CANDIDATES * self.terms.k]]
-        columns = [table.column(number) for number in bundle]
-        cells = np.column_stack([picked(column.places, column.values, best, 0) for column in columns])
-        return best, cells
+        best: list[tuple[float, int, list[int]]] = []  # (−score, place, cells)
+        for place in held[np.argsort(-whole[held], kind="stable")].tolist():
+            if len(best) == k and (-whole[place], place) > best[-1][:2]:
+                break  # what is hidden only lowers a score
+            cells = [column.cell(place) for column in columns]
+            shown = told.visible(int(table.numbers[place]), int(self._most[place]), bundle, [v for v, _ in cells])
+            if any(shown):
+                score = 0.0  # added up in the order of `whole`, which it equals where nothing is hidden
+                for part in {n: s for n, (_, s), seen in zip(bundle, cells, shown, strict=True) if seen}.values():
+                    score += part
+                insort(best, (-score, place, shown))
+                del best[k:]
+        rows = [(place, told.tell(int(table.numbers[place]), bundle, shown)) for _, place, shown in best]
+        rows = [(place, shown) for place, shown in rows if any(shown)]
+        places = np.array([place for place, _ in rows], dtype=np.int64)
+        return NamedDocuments(table.numbers[places], np.array([cells for _, cells in rows]).reshape(-1, len(bundle)))
 
-    def _candidates(self, bundle: tuple[int, ...], best: Integers, cells: Integers) -> Iterator[Candidate]:
-        """Yield candidates for the ledger, best first; few are needed unless budgets are exhausted."""
-        for row, place in zip(cells.tolist(), best.tolist(), strict=True):
-            columns = tuple(dict.fromkeys(column for column, cell in zip(bundle, row, strict=True) if cell))
-            yield Candidate(int(self.table.numbers[place]), columns, int(self._most[place]))
+
+class _Told:
+    """Entries that an asker was told, and those that the answer to its question adds."""
+
+    def __init__(self, ledger: SearchLedger, asker: str, left: int) -> None:
+        self._ledger, self._asker, self._left = ledger, asker, left
+        self._known: dict[int, tuple[int, set[int]]] = {}
+        self.fresh: set[tuple[int, int]] = set()  # (document, column)
+
+    def _of(self, document: int) -> tuple[int, set[int]]:
+        if document not in self._known:
+            self._known[document] = self._ledger.told(self._asker, document)
+        return self._known[document]
+
+    def visible(self, document: int, most: int, bundle: tuple[int, ...], cells: list[int]) -> list[int]:
+        """Return a document's cells with 0 for new ones beyond its limit, in the order of the bundle."""
+        count, known = self._of(document)
+        new = dict.fromkeys(n for n, cell in zip(bundle, cells, strict=True) if cell and n not in known)
+        shown = known.union(list(new)[: max(most - count, 0)])
+        return [cell if n in shown else 0 for n, cell in zip(bundle, cells, strict=True)]
+
+    def tell(self, document: int, bundle: tuple[int, ...], cells: list[int]) -> list[int]:
+        """Add a named document's cells to what is told, and return them; nothing is told any more once nothing is left."""
+        count, known = self._of(document)
+        out = []
+        for column, cell in zip(bundle, cells, strict=True):
+            if cell and column not in known and self._left:
+                self._left -= 1
+                count += 1
+                known.add(column)
+                self.fresh.add((document, column))
+            out.append(cell if column in known else 0)
+        self._known[document] = count, known
+        return out
 
 
 def seeded_owner_secret(seed: int, name: str) -> bytes:

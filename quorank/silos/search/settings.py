@@ -31,11 +31,12 @@ class SearchTerms:
     epsilon: float = 8.0  # ε of one occurrence of one term in one document, cells and length together
     k: int = 5  # documents that an owner names for one bundle
     among: int = 3  # M, bundles of a question, one of which is the query; 1 hides nothing
-    share: float = 0.05  # largest share of an owner's (document, term) pairs told to one asker
-    share_of_all: float = 0.10  # largest share told to all askers together
-    share_of_document: float = 0.25  # largest share of one document's pairs told to one asker
+    share: float = 0.025  # largest share of an owner's (document, term) pairs told to one asker in a period
+    share_of_all: float = 0.10  # largest share told to all askers in a period, each of whom has an equal part
+    share_of_document: float = 0.25  # largest share of one document's pairs told to one asker, in all periods
     least_of_document: int = 5  # entries of a document that may always be told to an asker
-    questions_a_day: int = 200  # questions that an owner answers one asker per day
+    questions_a_day: int = 200  # questions of one asker per day, refused ones included
+    renew_days: int = 0  # days of a period, after which shares may be told anew; 0: never
     columns: int = 1 << 20  # w, columns of a sketch
 
     def __post_init__(self) -> None:
@@ -49,6 +50,7 @@ class SearchTerms:
         require(self.share <= self.share_of_all, "option.conflict", said, "share_of_all")
         require_range("least_of_document", self.least_of_document, least=1)
         require_range("questions_a_day", self.questions_a_day, least=1)
+        require_range("renew_days", self.renew_days, least=0)
         require_range("columns", self.columns, least=2, most=MOST_COLUMNS)
         scale_for(1, self.length_epsilon)
 
@@ -71,6 +73,19 @@ class SearchTerms:
     def q(self) -> float:
         """q = e^(−ε_c): the noise X of a cell has P(X = x) ∝ q^|x|; 0 without noise."""
         return math.exp(-self.cell_epsilon) if self.has_noise else 0.0
+
+    def entries(self, pairs: float, askers: int) -> int:
+        """Return the entries that one of some askers may be told in a period, of an owner with so many pairs."""
+        return math.floor(min(self.share, self.share_of_all / askers) * pairs)
+
+    def most_told(self, terms: int) -> int:
+        """Return the most entries that an owner tells in a search of so many terms."""
+        return self.among * self.k * terms
+
+    @property
+    def periods_a_year(self) -> int:
+        """Return the most periods of budgets that begin within 365 days."""
+        return -(-365 // self.renew_days) if self.renew_days else 1
 
     def statement(self) -> dict[str, Any]:
         """Return the guarantee of an owner after one release of its documents."""

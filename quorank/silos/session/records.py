@@ -57,7 +57,7 @@ MEANINGS = {
     "STATISTICS": "noisy counts of terms under masks: only their sum over all parties can be read; to the coordinator",
     "SEARCH": "the terms of a query, hidden among decoys of as many terms; sealed for the receiver",
     "FOUND": "a few documents by number, and noisy counts of a search's terms in them; sealed for the receiver",
-    "REFUSE": "the reason why a search was not answered; sealed for the receiver",
+    "REFUSE": "a search is not answered, without the reason; sealed for the receiver",
     "DESCRIPTION": "the number of documents and their lengths with noise; sealed for the receiver",
     "PART": "sums of derivatives, histograms or held-out gains over this party's lists, under masks: only their sum over "
     "all parties can be read; to the coordinator",
