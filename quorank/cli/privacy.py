@@ -240,8 +240,9 @@ def audit(
 
     The run is repeated with canary clients. Guesses about their membership
     give a lower bound on ε; a bound above the claim fails the audit, with exit
-    code 1, and one below proves nothing. Then clicks are guessed from updates,
-    under each kind of release.
+    code 1, and one below proves nothing. So does noise that differs from the
+    noise which the claim asks for. Then clicks are guessed from updates, under
+    each kind of release.
     """
     from quorank.experiments.audit import audit_experiment
     from quorank.experiments.experiment import Experiment
@@ -268,6 +269,12 @@ claimed | ε = {claimed[epsilon]:.4g} | at δ = {claimed[delta]:g} for one clien
 claimed | no ε | {no_claim}
 lower bound | ε ≥ {lower_bound:.3g} | at δ = {delta:g}, {confidence:.0%} confidence: {correct} of {guesses} guesses about \
 {canaries} canaries were correct
+ceiling | ε ≥ {ceiling:.3g} | if all guesses were correct: guesses about {canaries} canaries refute no larger claim
+noise | {noise[deviation]:.4g} | of the planned standard deviation, {noise[low]:.4g} to {noise[high]:.4g} by \
+{noise[numbers]:,} numbers; below {noise[noticed_below]:.3g} it would fail with 95 % probability
+shape | {noise[distance]:.4f} | largest distance from the normal distribution function; beyond \
+{noise[noticed_beyond]:.4f} it would fail with 95 % probability
+repeated | {noise[repeated]:,} | rounds with the noise of an earlier one
 verdict | {verdict} | of the claim; a bound below it proves nothing
 published | {refuted} | the published ε = {published[epsilon]:g}, for one client and the whole run
 clicks | not attacked | {skipped}

@@ -1,15 +1,16 @@
-"""Audits of a run: a lower bound on ε from canary clients, and an attack that reads clicks from updates.
+"""Audits of a run: a lower bound on ε from canary clients, a test of the noise, and an attack that reads clicks.
 
 The canaries give a lower bound on ε that holds with the stated confidence. A bound above the claim refutes the claim;
-a bound below it proves nothing: one run shows a fraction of what a mechanism may lose.
+a bound below it proves nothing: one run shows a fraction of what a mechanism may lose. The noise of the sums is compared
+with the noise that the claim asks for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from quorank.experiments.runner import Runner
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.draws import Purpose, key_of
 from quorank.kernels.process import available_threads
-from quorank.privacy import ClippedGaussian
+from quorank.privacy import ClippedGaussian, Mechanism
 from quorank.privacy.audit.canaries import Audit, Canaries, audit_coins
+from quorank.privacy.audit.noise import NoiseTest, WatchedMechanism, check_noise, planned_deviation
 from quorank.privacy.audit.reconstruction import AttackedRounds, reconstruction_study
 
 Watch = Callable[[int, int], None]
@@ -38,6 +40,9 @@ class Replay:
     theta: Doubles  # at half time
     noise: float  # standard deviation on a sum at half time, in the units of an update
     clip: float
+    added: Doubles  # (rounds, parameters) noise of the sums; NaN in rounds without a sum
+    clips: Doubles  # (rounds,)
+    clients: Doubles  # (rounds,)
 
 
 def audit_experiment(
@@ -62,10 +67,15 @@ def audit_experiment(
     federation = replace(experiment.federation, privacy=privacy.without_masks())
     runner = Runner(replace(experiment, federation=federation), threads or available_threads())
     replay = _replay(runner, canaries, seed, watch)
-    claim = runner.simulator.mechanism.statement()
+    mechanism = runner.simulator.mechanism
+    claim = mechanism.statement()
     delta = (claim or {}).get("delta") or 1e-5
     found = audit_coins(replay.canaries.scores(replay.released), replay.canaries.included, delta, confidence)
-    result = _verdict(claim, found)
+    noise = None
+    if isinstance(privacy, ClippedGaussian) and experiment.federation.attack is None:
+        planned = planned_deviation(mechanism, (claim or {})["epsilon"], replay.clips, replay.clients)
+        noise = check_noise((replay.added / planned[:, None])[~np.isnan(replay.added).all(axis=1)])
+    result = _verdict(claim, found, noise)
     if victims:
         result["reconstruction"] = _reconstruction(experiment, runner, replay, victims)
     return result
@@ -81,7 +91,10 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
     sentence = f"{count} canaries do not fit {len(turns)} rounds of {size} numbers: ask for at most {most}"
     require(count <= most, "audit.too-many-canaries", sentence)
     canaries = Canaries(count, size, len(turns), 1.0, key_of(seed, Purpose.CANARY))
+    watched = WatchedMechanism(simulator.mechanism)
+    simulator.mechanism = cast("Mechanism", watched)
     state, released, halfway = simulator.initial(), np.empty((len(turns), size)), None
+    added, clips, clients = np.zeros((rounds, size)), np.empty(rounds), np.empty(rounds)
     weight = federation.interactions if simulator.mechanism.weighted else 1
     try:
         for t in range(rounds):
@@ -92,18 +105,24 @@ def _replay(runner: Runner, count: int, seed: int, watch: Watch | None) -> Repla
             gathered = simulator.gather(state, beside=beside)
             if turn is not None:
                 released[turn] = gathered.total / (weight * length)
+            if beside is not None and (unit := watched.unit_of(state.private)) != 1.0:
+                beside = np.rint(beside * unit) / unit  # as it is added to a sum of integers
+            noise = gathered.total - watched.exact - (0.0 if beside is None else beside)
+            added[t] = np.nan if gathered.dropped or gathered.stays else noise
+            clips[t], clients[t] = length, gathered.clients
             if t == rounds // 2:
-                halfway = Replay(released, canaries, state.theta, gathered.noise, length)
+                halfway = Replay(released, canaries, state.theta, gathered.noise, length, added, clips, clients)
             state, _ = federation.round(state, gathered)
             if watch is not None:
                 watch(t + 1, rounds)
     finally:
+        simulator.mechanism = watched.watched
         simulator.close()
     assert halfway is not None
     return halfway
 
 
-def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
+def _verdict(claim: dict[str, Any] | None, found: Audit, noise: NoiseTest | None) -> dict[str, Any]:
     claimed = (claim or {}).get("epsilon")
     result: dict[str, Any] = {
         "claimed": {key: claim[key] for key in ("kind", "epsilon", "delta", "unit", "horizon")} if claim else None,
@@ -115,7 +134,9 @@ def _verdict(claim: dict[str, Any] | None, found: Audit) -> dict[str, Any]:
         "canaries": found.canaries,
         "guesses": found.guesses,
         "correct": found.correct,
-        "passed": claimed is None or found.epsilon <= claimed,
+        "ceiling": found.ceiling,
+        "noise": None if noise is None else asdict(noise),
+        "passed": claimed is None or (found.epsilon <= claimed and (noise is None or noise.passed)),
     }
     if claim and "published_epsilon" in claim:
         result["published"] = {

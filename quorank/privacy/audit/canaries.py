@@ -167,9 +167,10 @@ def guess_coins(scores: npt.ArrayLike, guesses: int) -> Int8s:
 
 @dataclass(frozen=True)
 class Audit:
-    """Finding of an audit: ε is at least `epsilon`, at this δ and confidence."""
+    """Finding of an audit: ε is at least `epsilon`, at this δ and confidence; all guesses right would show `ceiling`."""
 
     epsilon: float
+    ceiling: float
     delta: float
     confidence: float
     canaries: int
@@ -183,15 +184,15 @@ def audit_coins(scores: npt.ArrayLike, included: npt.ArrayLike, delta: float, co
     Each bound holds at confidence 1 − (1 − confidence)/shares, since the shares were chosen before the coins are seen.
     """
     coins = np.asarray(included, dtype=np.bool_)
-    found = []
+    found, each, ceiling = [], 1.0 - (1.0 - confidence) / len(SHARES), 0.0
     for share in SHARES:
         guesses = min(len(coins), max(1, round(share * len(coins))))
         answers = guess_coins(scores, guesses)
         correct = int(np.sum(answers == np.where(coins, 1, -1)))
-        each = 1.0 - (1.0 - confidence) / len(SHARES)
-        epsilon = epsilon_lower_bound(len(coins), guesses, correct, delta, each)
-        found.append(Audit(epsilon, delta, confidence, len(coins), guesses, correct))
-    return max(found, key=lambda one: one.epsilon)
+        ceiling = max(ceiling, epsilon_lower_bound(len(coins), guesses, guesses, delta, each))
+        found.append((epsilon_lower_bound(len(coins), guesses, correct, delta, each), guesses, correct))
+    epsilon, guesses, correct = max(found)
+    return Audit(epsilon, ceiling, delta, confidence, len(coins), guesses, correct)
 
 
 @kernel
