@@ -10,6 +10,8 @@ from contextlib import suppress
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Literal
 
+from quorank.errors import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -22,7 +24,12 @@ LINE_SECONDS, TERMINAL_SECONDS = 10.0, 0.2
 
 def say(text: str) -> None:
     """Print a message on stderr and flush it."""
-    print(text, file=sys.stderr, flush=True)
+    print(_shown(text), file=sys.stderr, flush=True)
+
+
+def _shown(text: str) -> str:
+    """Escape the control characters of every line: names of services and files come from others."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def show_progress(title: str) -> Watch:
@@ -122,7 +129,7 @@ def print_rows(*rows: tuple[str, ...]) -> None:
     table.add_column(justify="right", style="bold")
     table.add_column()
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(_shown(cell)) for cell in row))
     print_text(table)
 
 
@@ -140,7 +147,7 @@ def table_of(
     for number, head in enumerate(heads):
         table.add_column(head, justify=align if number else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_shown, row))
     return table
 
 
@@ -150,7 +157,7 @@ def print_text(*texts: object) -> None:
 
     console = Console()
     for text in texts:
-        console.print(text, highlight=False, markup=False)
+        console.print(_shown(text) if isinstance(text, str) else text, highlight=False, markup=False)
 
 
 def timestamp(at: float) -> str:

@@ -33,6 +33,16 @@ _DAMAGED = "the invitation is damaged: something is missing; ask for a new one"
 MemberKind = Literal["device", "party"]
 
 
+def check_run_name(run: str) -> None:
+    """Reject names of runs that are empty, long, or hold control characters, which a terminal would act on.
+
+    Raises:
+        BadInput: `run.name`.
+    """
+    sentence = f"a run has a name of 1 to 200 printable characters, got {run[:200]!r}; rename it"
+    require(0 < len(run) <= 200 and run.isprintable(), "run.name", sentence)
+
+
 def check_url(url: str) -> None:
     """Reject addresses other than `https://host[:port]`; plain http is allowed for a service on this machine.
 
@@ -70,6 +80,7 @@ class Invitation:
 
     def __post_init__(self) -> None:
         check_url(self.url)
+        require(self.name.isprintable(), "invitation.damaged", _DAMAGED)
         require(len(self.code) == CODE if self.code else self.token, "invitation.damaged", _DAMAGED)
 
     @property

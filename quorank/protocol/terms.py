@@ -13,16 +13,19 @@ from typing import Annotated, Any
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
-from quorank.files.codec import Length, Range, decode
+from quorank.files.codec import Range, decode
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
+from quorank.protocol.invitation import check_run_name
 from quorank.rankers import RANKERS, Linear, Ranker
 
 VERSION = 1
 _MOST = 2**31 - 1
+MOST_PARAMETERS = 1 << 22  # 32 MiB as 64-bit floats
+MOST_ROUNDS, MOST_SHOWN = 10**6, 10**4  # bounds on the memory of statements and of lists
 DELTA = 1e-5  # δ of the joint statement of all reports where the run's privacy has none
 PARTS: dict[str, Family[Any]] = {
     "ranker": RANKERS,
@@ -36,12 +39,12 @@ PARTS: dict[str, Family[Any]] = {
 class Terms:
     """Terms of one device in a run."""
 
-    run: Annotated[str, Length(200, 1)]
+    run: str
     client: Annotated[int, Range(0, _MOST)]
     n_features: Annotated[int, Range(1, _MOST)]
-    rounds: Annotated[int, Range(1, _MOST)]
+    rounds: int
     interactions: Annotated[int, Range(1, _MOST)] = 4  # B, of one update
-    k: Annotated[int, Range(1, _MOST)] = 10  # documents shown
+    k: int = 10  # documents shown
     ranker: Ranker = field(default_factory=Linear)
     learner: ListLearner = field(default_factory=PDGD)
     privacy: Privacy = field(default_factory=NoPrivacy)
@@ -53,6 +56,14 @@ class Terms:
     def __post_init__(self) -> None:
         sentence = f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}"
         require(self.learner.learns_late, "option.conflict", sentence)
+        check_run_name(self.run)
+        for name, rounds in (("rounds", self.rounds), ("setting.rounds", self.setting.rounds)):
+            require_range(name, rounds, least=1, most=MOST_ROUNDS)
+        require_range("k", self.k, least=1, most=MOST_SHOWN)
+        sentence = (
+            f"a ranker of {self.parameters:,} parameters is too large for a device, which holds {MOST_PARAMETERS:,}"
+        )
+        require(self.parameters <= MOST_PARAMETERS, "terms.too-large", sentence, "n_features")
         self.learner.check_list(self.k)
         require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
         if self.report_epsilon != 0.0:

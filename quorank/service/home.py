@@ -25,7 +25,7 @@ from quorank.errors import require, require_range
 from quorank.files.atomic import ProcessLock, new_folder, write_whole
 from quorank.files.documents import decode_document, read_json
 from quorank.protocol.certificates import CERTIFICATE, Authority, days_left, write_private
-from quorank.protocol.invitation import check_url
+from quorank.protocol.invitation import check_run_name, check_url
 from quorank.protocol.keys import MemberKey
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_url(self.url)
+        check_run_name(self.run)
         require(self.kind in HOLDERS, "value.not-a-choice", f"expected {' or '.join(HOLDERS)}", "kind")
         require(0 < self.port < 65536, "value.out-of-range", f"a port is from 1 to 65535, got {self.port}")
         require(1 <= self.workers <= 64, "value.out-of-range", f"from 1 to 64, got {self.workers}", "--workers")

@@ -28,6 +28,7 @@ from quorank.federation.reply import Reply, ReplyLimits, Task, decode_reply, dec
 from quorank.files.codec import Range, decode, encode
 from quorank.files.documents import decode_document, read_json, read_toml
 from quorank.kernels.arrays import Booleans, Doubles
+from quorank.protocol.invitation import check_run_name
 from quorank.tuning.coordinator import TuningCoordinator, TuningSettings, TuningState, Updates
 from quorank.tuning.heuristics.constraints import violations
 from quorank.tuning.heuristics.heuristic import Heuristic, HeuristicDeclaration
@@ -117,6 +118,9 @@ class TuningTerms:
     release: Release
     study: Study | None = None
     client: Annotated[int, Range(0)] = 0  # the device's number, once it has enrolled
+
+    def __post_init__(self) -> None:
+        check_run_name(self.run)
 
     @property
     def parameters(self) -> int:

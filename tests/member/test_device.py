@@ -36,13 +36,14 @@ from quorank.federation.unlearning import rebuilding_name
 from quorank.learning import PDGD, Counterfactual
 from quorank.learning.online import ClickGuard
 from quorank.member import device as device_module
-from quorank.member.client import device_log
+from quorank.member.client import Client, device_log
 from quorank.member.client_privacy import with_fresh_secret
 from quorank.member.device import Device
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import REPLIES, PrivateStore
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs
 from quorank.privacy.mechanisms.clipping import grid_unit
+from quorank.protocol.invitation import Invitation
 from quorank.protocol.messages import REASONS, Declined
 from quorank.rankers import MLP, Linear
 
@@ -478,6 +479,29 @@ def test_a_device_rests_and_answers_no_oftener_than_was_agreed(tiny_collection, 
     assert codes == ["", "resting", "resting", "", *["often"] * 4]
     assert device.answer(task_of(simulator, 3)) == found[3], "what was sent is sent again, and is no further answer"
     assert device.store.ranker.round == 7, "the newest ranker is used all the same"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"n_features": 2**31 - 1}, "terms.too-large"),
+        ({"n_features": 2000, "ranker": {"kind": "mlp", "hidden": 4096}}, "terms.too-large"),
+        ({"k": 2**31 - 1}, "value.out-of-range"),
+        ({"rounds": 2**31 - 1, "report_epsilon": 1.0}, "value.out-of-range"),
+        ({"setting": Setting(9, 3, 2**31 - 1, "sampled").table()}, "value.out-of-range"),
+        ({"run": "spring\x1b]0;owned\x07"}, "run.name"),
+        ({"run": "\u202egnirps"}, "run.name"),
+    ],
+    ids=str,
+)
+def test_terms_that_no_device_can_hold_or_show_are_refused(change, code, tiny_collection, tmp_path) -> None:
+    terms = terms_of(simulator_of(tiny_collection, Federation(6, 3)), 0).table() | change
+    made = Invitation("desk", "https://127.0.0.1:9", bytes(32), terms, code=bytes(32))
+    made.write(tmp_path / "desk.json")
+    with refused(code):
+        Client.open(tmp_path / "device", tmp_path / "desk.json")
+    with refused("invitation.damaged"):
+        replace(made, name="desk\x1b[2J")
 
 
 def test_terms_of_an_experiment_may_be_of_more_clients_than_its_file_plans_with() -> None:

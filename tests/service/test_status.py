@@ -116,6 +116,13 @@ def test_the_terminal_shows_it_within_80_columns(kind, capsys, monkeypatch) -> N
     assert Status.read(capsys.readouterr().out) == FULL
 
 
+def test_no_control_character_reaches_the_terminal(capsys) -> None:
+    hostile = "spring\x1b]0;owned\x07\x9b2J\r\u202e"
+    show_status(replace(FULL, run=hostile, withheld=hostile, problems=(Problem("disk.full", hostile),)), as_json=False)
+    text = capsys.readouterr().out
+    assert "spring" in text and all(line.isprintable() for line in text.splitlines())
+
+
 def test_the_terminal_says_what_is_withheld_and_what_is_not_known_yet(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     show_status(replace(FULL, withheld="not told", accepted=None, replies=None), as_json=False)

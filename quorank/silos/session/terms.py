@@ -19,6 +19,7 @@ from quorank.errors import BadInput, require, under
 from quorank.files.codec import Length, Range, decode
 from quorank.kernels.arrays import Doubles
 from quorank.parts import to_table
+from quorank.protocol.invitation import check_run_name
 from quorank.rankers.ranker_file import Origin, SavedRanker
 from quorank.silos.envelopes import KEY, check_names
 from quorank.silos.search.settings import SearchTerms
@@ -54,8 +55,7 @@ class SiloTerms:
     search: SearchTerms | None = None
 
     def __post_init__(self) -> None:
-        said = f"a session has a name of 1 to 200 characters, got {len(self.run)}; rename it"
-        require(0 < len(self.run) <= 200, "run.name", said)
+        check_run_name(self.run)
         check_names(self.parties)
 
     @property
