@@ -41,6 +41,13 @@ def join(
     ] = None,
     consent: Consent = None,
     pin: Annotated[list[str] | None, Option(metavar="NAME=HEX", help="Pin another party's public identity.")] = None,
+    confirm: Annotated[
+        str | None,
+        Option(metavar="DIGITS", help="Fingerprint that the others read out; the session goes on from there."),
+    ] = None,
+    trust_service: Annotated[
+        bool, Option("--trust-service", help="Go on without comparing: the service could read everything.")
+    ] = False,
     identity: Annotated[bool, Option("--identity", help="Print this party's public identity and its pins.")] = False,
     document: Annotated[
         int | None, Option(help="Print the id of the document with this number in others' searches.")
@@ -53,11 +60,13 @@ def join(
     """Take part in a group with this party's own documents until all have one ranker.
 
     Documents, queries and judgements are read where they are and never
-    leave. Nothing is sent before consent is on. A later start needs --data
-    alone. If the group searches, the party answers searches until it is
+    leave. Nothing is sent before consent is on, and nothing but keys before
+    the others are confirmed: by --confirm, by --pin for each of them, or by
+    --trust-service. A later start needs --data alone. If the group searches, the party answers searches until it is
     stopped.
     """
     at_most_one(identity=identity, log=log, status=status, document=document is not None)
+    at_most_one(confirm=confirm is not None, **{"trust-service": trust_service})
     from quorank.member.party_folder import FolderSource, PartyFolder
     from quorank.protocol.invitation import Invitation
     from quorank.silos.session.terms import read_identities
@@ -75,6 +84,8 @@ def join(
         folder.note_source(FolderSource(texts, generated, documents, vectors))
     if consent is not None:
         folder.consent(consent == "on")
+    if confirm is not None or trust_service:
+        folder.confirm(confirm)
     if identity:
         show_identity(folder, json)
     elif document is not None:
@@ -83,7 +94,8 @@ def join(
     elif log:
         show_log(folder, json)
     else:
-        wanted = not status and (consent is None or bundle is not None)
+        changed = consent is not None or confirm is not None or trust_service
+        wanted = not status and (not changed or bundle is not None)
         if wanted and (not folder.state.get("done") or folder.terms.search is not None):
             _take_part(folder, quiet=quiet or json)
         show_status(folder, json)
@@ -92,11 +104,13 @@ def join(
 def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
     from quorank.files.atomic import write_whole
     from quorank.kernels.process import interruptible
+    from quorank.member.party import UNCONFIRMED
     from quorank.member.party_folder import RANKER
     from quorank.member.party_run import take_part
     from quorank.rankers.ranker_file import ranker_bytes
 
     party: SiloParty | None = None
+    budget: dict[str, Any] | None = None
     progress = shown = ""
     os.umask(0o077)  # files of this process are readable by their owner only
 
@@ -111,6 +125,12 @@ def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
         if party is not None and party.progress != progress:
             progress = party.progress
             store(party)
+            if progress.endswith(UNCONFIRMED):
+                for name, key in party.identities.items():
+                    tell(f"{name}={key}")
+                tell(
+                    f"fingerprint {party.fingerprint}: read it to the others, and go on with silo join --confirm DIGITS"
+                )
         tell(f"{progress}; {fault}" if fault else progress)
 
     def store(party: SiloParty, *, done: bool = False) -> None:
@@ -119,13 +139,17 @@ def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
             write_whole(folder.folder / RANKER, ranker_bytes(folder.terms.saved_ranker(party.ranker)))
         done = done or (party.ranker is not None and folder.terms.search is not None)
         state = {"progress": party.progress, "fingerprint": party.fingerprint, "figures": party.figures}
-        folder.note_state(**state, skipped=skipped, done=done)
+        folder.note_state(**state, identities=party.identities, search=budget, skipped=skipped, done=done)
 
     chosen = folder.source.collection
     skipped = skipped_of(read_texts([chosen] if chosen else []))
     with folder.playing(), interruptible() as asked, closing(folder.service()) as line:
         party = _party(folder, tell, asked)
         with closing(party):
+            if folder.terms.search is not None:
+                pairs, others = len(party.holding.documents.body.terms), len(folder.terms.parties) - 1
+                budget = folder.terms.search.budget(pairs, others)
+                tell(search_cost(budget))
             if folder.terms.seed is not None:
                 tell("a rehearsal: keys and noise follow from the seed, so nothing is secret")
             if not folder.has_consent():
@@ -188,7 +212,7 @@ def _party(folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], 
         )
     return SiloParty(
         folder.folder / SESSION, folder.identity, folder.terms, holding,
-        pins=folder.pins.known, consent=folder.has_consent, stop=stop, desk=folder.desk,
+        pins=folder.pins.known, consent=folder.has_consent, confirmed=folder.has_confirmed, stop=stop, desk=folder.desk,
     )  # fmt: skip
 
 
@@ -199,6 +223,7 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
         "name": own.name,
         "identity": own.public.hex(),
         "fingerprint": agreed,
+        "others": folder.state.get("identities", {}),
         "pinned": {name: key.hex() for name, key in sorted(pins.items())},
     }
     lines = [f"{own.name}={own.public.hex()}", f"fingerprint: {agreed or 'not agreed on yet'}"]
@@ -222,11 +247,25 @@ def show_status(folder: PartyFolder, json: bool) -> None:
         "progress": state.get("progress", "has not started yet"),
         "fingerprint": state.get("fingerprint"),
         "pinned": sorted(folder.pins.known),
+        "search": state.get("search"),
         "figures": state.get("figures"),
         "skipped": state.get("skipped", {}),
         "ranker": str(folder.folder / RANKER) if (folder.folder / RANKER).is_file() else None,
     }
     print_result(figures, json, _print_status)
+
+
+def search_cost(budget: dict[str, Any]) -> str:
+    """Return the sentence about what searches of the others cost this party's documents, and how many there can be."""
+    days, all_told = budget["renew_days"], budget["entries_of_all_a_year"]
+    period, year = (f"in every {days} days", " in a year") if days else ("once and for all", "")
+    epsilon = "no ε" if budget["epsilon"] is None else f"ε = {budget['epsilon']:g}"
+    return (
+        f"each other party may be told about {budget['entries']:,} of this party's {budget['pairs']:,} (document, term) "
+        f"pairs {period}, all together {all_told:,} ({all_told / max(budget['pairs'], 1):.1%}){year}; {epsilon} for "
+        f"{budget['unit']}, for any number of searches. A party of this size answers each other one at least "
+        f"{budget['searches']:,} searches of 3 words {period}"
+    )
 
 
 STATUS = """
@@ -235,6 +274,7 @@ consent | | {consented}
 progress | | {progress}
 pinned | | {pins}
 fingerprint | | {agreed}
+searches | | {cost}
 ranker | | {file}
 own tests | | nDCG@10 {figures[ndcg@10]:.3f}, and {figures[bm25]:.3f} by this party's own search (BM25), on \
 {figures[test_lists]} test queries; these metrics stay here
@@ -248,6 +288,7 @@ def _print_status(figures: dict[str, Any]) -> None:
         "consented": "on" if figures["consent"] else "off: nothing is sent",
         "pins": ", ".join(figures["pinned"]) or "nobody",
         "agreed": f"{agreed}, to be compared by voice" if agreed else "not agreed on yet",
+        "cost": None if figures["search"] is None else search_cost(figures["search"]),
         "file": figures["ranker"] or "not there yet",
     }
     print_rows(*rows_of(STATUS, figures | words))

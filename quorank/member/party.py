@@ -60,6 +60,8 @@ from quorank.silos.training.sums import SumAnswers, SumRequest, check_agreed
 SERVER = "the coordinator"
 NEW, GREETED, COUNTED, FINISHED = range(4)  # nothing sent, hello sent, statistics sent, ranker stored
 PROGRESS = ("starting", "agreeing on keys", "training", "has the ranker")
+UNCONFIRMED = "waits until its owner has confirmed the others' identities"
+IDENTITIES = "identities"  # note: public identities of the others, once keys are agreed
 COUNTERS = "lines"  # fact: envelopes sent to and received from each other party
 _LOADED = ("_secrets", "agreement", "_channels", "lists", "sums", "searches")
 
@@ -80,6 +82,8 @@ class SiloParty:
         holding: The party's documents, queries and judgements.
         pins: Public identities that other parties must have.
         consent: Returns whether the owner agrees to take part; asked before every answer.
+        confirmed: Returns whether the owner takes the others for who they say, by the fingerprint and their public
+            identities; nothing but keys is exchanged before.
         stop: Returns whether to stop; asked between two steps of the work.
         desk: Searches of the party's own people, where the group searches.
         entropy: Source of secret bytes.
@@ -109,6 +113,7 @@ class SiloParty:
         *,
         pins: Mapping[str, bytes] | None = None,
         consent: Callable[[], bool] = lambda: True,
+        confirmed: Callable[[str, Mapping[str, bytes]], bool] = lambda fingerprint, identities: True,
         stop: Callable[[], bool] = lambda: False,
         desk: FolderDesk | None = None,
         entropy: Entropy = os.urandom,
@@ -117,7 +122,7 @@ class SiloParty:
         self.holding = replace(holding, name=identity.name)
         self.name, self._number, self._digest = identity.name, terms.number(identity.name), terms.digest[:16]
         self._pins, self._consent, self._entropy = pins, consent, entropy
-        self._stop, self._desk = stop, desk
+        self._confirmed, self._stop, self._desk = confirmed, stop, desk
         self.said_all = False
         self.stopped: str | None = None
         self._store = SiloStore(self.folder, "party")
@@ -149,10 +154,18 @@ class SiloParty:
         return found
 
     @property
+    def identities(self) -> dict[str, str]:
+        """Public identities of the other parties, hexadecimal; empty before keys are agreed."""
+        found: dict[str, str] = self._store.note(IDENTITIES, default={})
+        return found
+
+    @property
     def progress(self) -> str:
         """Progress of this party, or the reason why it cannot continue, as a line for its owner."""
         stopped = f"cannot continue: {self.stopped}"
-        return f"{self.name}: {PROGRESS[self._place] if self.stopped is None else stopped}"
+        place = self._place
+        waits = place == GREETED and self.fingerprint is not None
+        return f"{self.name}: {stopped if self.stopped else UNCONFIRMED if waits else PROGRESS[place]}"
 
     @property
     def ranker(self) -> Doubles | None:
@@ -322,7 +335,7 @@ class SiloParty:
                 for hello in hellos:
                     self._send(enclose(hello.to_bytes()), hello.receiver)
                 self._store.set_note("place", GREETED)
-        elif place == GREETED and self.agreement.is_complete:
+        elif place == GREETED and self.agreement.is_complete and self._has_confirmed():
             self._send_statistics()
         else:
             record = self._store.next(SERVER)
@@ -332,6 +345,15 @@ class SiloParty:
                 self._handle(record)
                 self._store.finish(SERVER)
         return True
+
+    def _has_confirmed(self) -> bool:
+        """Store whom the keys are agreed with, for the owner to compare, and return whether the owner has confirmed it."""
+        fingerprint, identities = self.agreement.keys.fingerprint, self.agreement.identities
+        if self.fingerprint is None:
+            with self._store.transaction():
+                self._store.set_note("fingerprint", fingerprint)
+                self._store.set_note(IDENTITIES, {name: key.hex() for name, key in sorted(identities.items())})
+        return self._confirmed(fingerprint, identities)
 
     def _send(self, record: bytes, receiver: str = SERVER) -> None:
         self._store.put(SERVER, record)
@@ -387,7 +409,6 @@ class SiloParty:
             key = derive(keys.pairs[other], "statistics masks")
             total = total + pair_mask(occasion, key, self._number, self.terms.number(other), len(total))
         with self._store.transaction():
-            self._store.set_note("fingerprint", keys.fingerprint)
             self._send(encode(Record.STATISTICS, total.astype("<u4")))
             self._store.set_note("place", COUNTED)
 

@@ -18,7 +18,7 @@ from typing import Any
 from quorank.errors import BadInput, require
 from quorank.files.atomic import ProcessLock
 from quorank.files.documents import read_json
-from quorank.member.membership import Membership
+from quorank.member.membership import Membership, Pins
 from quorank.member.party import sent_log
 from quorank.member.party_searches import NUMBERS, SPENT, FolderDesk
 from quorank.member.private_store import FILE, PrivateStore
@@ -33,6 +33,7 @@ from quorank.text import read_collection
 from quorank.text.embeddings import open_embedder
 
 SOURCE, STATE = "source", "state"  # facts: source of the documents, and the last stored state of the party
+CONFIRMED, SERVICE = "confirmed", "service"  # fact: digits of the confirmed fingerprint, or that the service is trusted
 SESSION, RANKER, SEARCHES, LOCK = "session", "ranker.json", "searches", "lock"
 REHEARSAL_SEED = 1
 
@@ -68,6 +69,10 @@ class FolderSource:
         generator = Generator(parties=parties, documents=self.documents)
         made = generated_holdings(generator, REHEARSAL_SEED if seed is None else seed)
         return replace(made[self.generated], name=name)
+
+
+def _digits(fingerprint: str) -> str:
+    return "".join(fingerprint.split())
 
 
 def terms_of(invitation: Invitation) -> SiloTerms:
@@ -172,6 +177,35 @@ class PartyFolder(Membership[SiloTerms]):
         own = self.invitation.name
         require(own not in given, "identity.own", "that is this party itself; pin the others", f"--pin {own}")
         self.pins.pin(given)
+
+    def confirm(self, fingerprint: str | None) -> None:
+        """Store that the others have read out this fingerprint, or with None that the service is trusted with identities.
+
+        Raises:
+            BadInput: `identity.not-agreed` before there is a fingerprint, `identity.not-confirmed` where it is another one.
+        """
+        if fingerprint is not None:
+            own = self.state.get("fingerprint")
+            sentence = "keys are not agreed yet, so there is no fingerprint; start this party, and confirm later"
+            require(own, "identity.not-agreed", sentence, f"{self.folder}")
+            sentence = "this party has another fingerprint: somebody stands between it and the others; do not go on"
+            require(
+                _digits(fingerprint) == _digits(own), "identity.not-confirmed", sentence, f"--confirm {fingerprint}"
+            )
+        self.store.set_note(CONFIRMED, SERVICE if fingerprint is None else _digits(fingerprint))
+
+    def has_confirmed(self, fingerprint: str, identities: Mapping[str, bytes]) -> bool:
+        """Return whether the owner has confirmed the others: by the fingerprint, by pins of its own, or by the service.
+
+        Pins of an invitation came from the service and do not count. In a rehearsal nothing is secret.
+        """
+        confirmed: str | None = self.store.note(CONFIRMED, str | None)
+        pinned, others = Pins(self.store).known, set(self.terms.parties) - {self.invitation.name}
+        return (
+            self.terms.seed is not None
+            or confirmed in (SERVICE, _digits(fingerprint))
+            or all(name in pinned and pinned[name] == identities.get(name) for name in others)
+        )
 
     def has_consent(self) -> bool:
         """Return whether consent is given; an unreadable file means no."""

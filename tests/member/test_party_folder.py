@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import refusals
-from silo_groups import KEYS, call, made, mode, refused, workplace
+from real_services import until
+from silo_groups import KEYS, SMALL, call, made, mode, refused, workplace
 
 from quorank.errors import BadInput
 from quorank.member.party_folder import FolderSource, PartyFolder
@@ -77,6 +81,57 @@ def test_pins_hold_the_others_and_never_change_by_themselves(bundle, here) -> No
     assert json.loads(call("join", "--data", "data", "--log", "--json"))["sent"] == []
     shown = call("join", "--data", "data", "--status")
     assert "not agreed on yet" in " ".join(shown.split()) and max(map(len, shown.splitlines())) <= 80
+
+
+def secret_folder(here: Path, *pins: str) -> PartyFolder:
+    """North's folder of a group that is no rehearsal and that searches."""
+    made(here / "home", SMALL.replace("seed = 3\n", "") + "[search]\nrenew_days = 90\n")
+    call("invite", "home", "north", *pins)
+    return PartyFolder.accept(here / "data", Invitation.read(here / "north.json"))
+
+
+def test_the_others_are_confirmed_by_their_owner(here) -> None:
+    folder, fingerprint = secret_folder(here), "0012 3456 7890"
+    others = {name: KEYS[name] for name in ("south", "west")}
+    assert "not agreed yet" in refused("join", "--data", "data", "--confirm", fingerprint)
+    folder.note_state(fingerprint=fingerprint)  # as the process that plays the party does
+    assert "stands between" in refused("join", "--data", "data", "--confirm", "0012 3456 7891")
+    assert "choose one of them" in refused("join", "--data", "data", "--confirm", fingerprint, "--trust-service")
+    assert not folder.has_confirmed(fingerprint, others)
+    call("join", "--data", "data", "--confirm", "001234567890")
+    assert folder.has_confirmed(fingerprint, others) and not folder.has_confirmed("0012 3456 7891", others)
+    call("join", "--data", "data", "--trust-service")
+    assert folder.has_confirmed("0012 3456 7891", others)
+
+
+def test_pins_confirm_the_others_and_those_of_the_service_do_not(here) -> None:
+    others = {name: KEYS[name] for name in ("south", "west")}
+    pins = [word for name, key in others.items() for word in ("--pin", f"{name}={key.hex()}")]
+    folder = secret_folder(here, *pins)
+    assert folder.pins.known == others and not folder.has_confirmed("1", others)
+    call("join", "--data", "data", "--status", *pins[:2])
+    assert not folder.has_confirmed("1", others) and not folder.has_confirmed("1", {"south": KEYS["south"]})
+    call("join", "--data", "data", "--status", *pins[2:])
+    assert folder.has_confirmed("1", others) and not folder.has_confirmed("1", others | {"west": KEYS["north"]})
+
+
+def test_what_searches_cost_in_a_year_is_stated_before_consent(here) -> None:
+    folder = secret_folder(here)
+    words = ("silo", "join", "--data", "data", "--generated", "0", "--documents", "60")
+    log = here / "said.log"
+    with log.open("wb") as out:
+        child = subprocess.Popen([sys.executable, "-m", "quorank.cli.main", *words], stdout=out, stderr=out)
+    try:
+        until(lambda: "consent is off" in log.read_text(), log.read_text)
+    finally:
+        child.terminate()
+        child.wait(60)
+    pairs = len(folder.holding().documents.body.terms)
+    each = math.floor(0.025 * pairs)
+    said = " ".join(log.read_text().split())
+    assert f"told about {each:,} of this party's {pairs:,} (document, term) pairs in every 90 days" in said
+    assert f"all together {2 * 5 * each:,} (" in said and "ε = 8 for one occurrence" in said
+    assert f"at least {each // (3 * 5 * 3):,} searches of 3 words in every 90 days" in said and folder.sent_log() == []
 
 
 def test_invitations_that_are_refused(bundle, here) -> None:

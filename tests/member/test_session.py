@@ -32,7 +32,7 @@ from silo_sessions import (
 
 from quorank.errors import BadInput
 from quorank.files import private_database as private_file
-from quorank.member.party import SiloParty, sent_log
+from quorank.member.party import UNCONFIRMED, SiloParty, sent_log
 from quorank.protocol.messages import Declined
 from quorank.service.store.sql_store import HolderLost, open_store
 from quorank.silos.envelopes import Envelope, Kind
@@ -130,6 +130,33 @@ def test_with_secret_keys_all_parties_get_one_ranker(group_of) -> None:
     store = group.parties["north"]._store
     for secret in ("secrets", "agreement", "lines", "sum"):
         assert store.fact(secret) is None, "deleted when the session is done"
+
+
+def test_nothing_but_keys_is_exchanged_before_the_others_are_confirmed(group_of) -> None:
+    """A coordinator in between: in a second group it plays the others itself, and north takes part in that one."""
+    terms, confirmed = terms_of(seed=None), set[str]()
+    group, between = group_of(terms), group_of(terms, "between")
+    for name in NAMES:
+        between.parties[name]._entropy = random.Random(f"another {name}").randbytes
+    for party in (*group.parties.values(), between.parties["north"]):
+        party._confirmed = lambda fingerprint, identities: fingerprint in confirmed
+    deceived = between.parties["north"]
+
+    def kinds(party: SiloParty) -> set[str]:
+        return {line["kind"] for line in sent_log(party.folder)}
+
+    for _ in range(10):
+        for name in NAMES:
+            group.message(name)
+            between.message(name)
+    for party in (*group.parties.values(), deceived):
+        assert kinds(party) == {"hello", "contribution"} and party.progress.endswith(UNCONFIRMED)
+        assert set(party.identities) == set(NAMES) - {party.name}
+    confirmed.add(group.parties["south"].fingerprint or "")  # as south reads it out
+    step_through(group)
+    for _ in range(10):
+        between.message("north")
+    assert len(group.rankers()) == 1 and kinds(deceived) == {"hello", "contribution"}
 
 
 # ---------------------------------------------------------------- parties that leave

@@ -87,6 +87,22 @@ class SearchTerms:
         """Return the most periods of budgets that begin within 365 days."""
         return -(-365 // self.renew_days) if self.renew_days else 1
 
+    def budget(self, pairs: int, askers: int) -> dict[str, Any]:
+        """Return what searches of some askers cost an owner of so many pairs.
+
+        `entries` and the `searches` of 3 terms that they allow at least are those of one asker in a period.
+        """
+        one, stated = self.entries(pairs, askers), self.statement()
+        return {
+            "pairs": pairs,
+            "entries": one,
+            "entries_of_all_a_year": min(self.periods_a_year * askers * one, pairs),
+            "renew_days": self.renew_days,
+            "searches": one // self.most_told(3),
+            "epsilon": stated["epsilon"],
+            "unit": stated["unit"],
+        }
+
     def statement(self) -> dict[str, Any]:
         """Return the guarantee of an owner after one release of its documents."""
         horizon = HORIZON if self.has_noise else "cells and lengths are released as they are"

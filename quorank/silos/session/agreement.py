@@ -171,6 +171,11 @@ class Agreement:
             f"{digits // 10**8:04d} {digits // 10**4 % 10**4:04d} {digits % 10**4:04d}",
         )
 
+    @property
+    def identities(self) -> dict[str, bytes]:
+        """Public identities of the other parties, as far as they have said hello."""
+        return {name: hello.identity for name, hello in self._hellos.items() if name != self.name}
+
     def hellos(self) -> list[Envelope]:
         """Return this party's hello, one for each other party."""
         body = self.hello.to_bytes()
