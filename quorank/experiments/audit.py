@@ -22,7 +22,7 @@ from quorank.kernels.draws import Purpose, key_of
 from quorank.kernels.process import available_threads
 from quorank.privacy import ClippedGaussian, Mechanism
 from quorank.privacy.audit.canaries import Audit, Canaries, audit_coins
-from quorank.privacy.audit.noise import NoiseTest, WatchedMechanism, check_noise, planned_deviation
+from quorank.privacy.audit.noise import NoiseTest, WatchedMechanism, check_noise
 from quorank.privacy.audit.reconstruction import AttackedRounds, reconstruction_study
 
 Watch = Callable[[int, int], None]
@@ -71,10 +71,11 @@ def audit_experiment(
     claim = mechanism.statement()
     delta = (claim or {}).get("delta") or 1e-5
     found = audit_coins(replay.canaries.scores(replay.released), replay.canaries.included, delta, confidence)
-    noise = None
-    if isinstance(privacy, ClippedGaussian) and experiment.federation.attack is None:
-        planned = planned_deviation(mechanism, (claim or {})["epsilon"], replay.clips, replay.clients)
-        noise = check_noise((replay.added / planned[:, None])[~np.isnan(replay.added).all(axis=1)])
+    claimed, noise = (claim or {}).get("epsilon"), None
+    planned = None if claimed is None else mechanism.planned_noise(claimed, replay.clips, replay.clients)
+    summed = ~np.isnan(replay.added).all(axis=1)
+    if planned is not None and summed.any() and experiment.federation.attack is None:
+        noise = check_noise((replay.added / planned[:, None])[summed])
     result = _verdict(claim, found, noise)
     if victims:
         result["reconstruction"] = _reconstruction(experiment, runner, replay, victims)

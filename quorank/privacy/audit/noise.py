@@ -22,11 +22,8 @@ import numpy as np
 
 from quorank.errors import require
 from quorank.kernels.arrays import Doubles, Integers
-from quorank.privacy import accounting
-from quorank.privacy.mechanisms.discrete_gaussian import gaussian_delta
-from quorank.privacy.mechanisms.gaussian import GaussianMechanism, SkellamSums
+from quorank.privacy.mechanisms.gaussian import SkellamSums
 from quorank.privacy.mechanisms.mechanism import Mechanism, Memory, Sum
-from quorank.privacy.mechanisms.skellam import l1_bound, skellam_variance
 
 ALPHA, POWER = 1e-6, 0.95
 
@@ -67,29 +64,6 @@ def check_noise(noise: Doubles) -> NoiseTest:
         repeated=repeated,
         passed=low <= 1.0 <= high and float(shape.pvalue) >= ALPHA and repeated == 0,
     )
-
-
-def planned_deviation(mechanism: Mechanism, epsilon: float, clips: Doubles, clients: Doubles) -> Doubles:
-    """Compute (rounds,) the standard deviations of the noise on the sums of rounds that a claimed ε asks for.
-
-    They follow from the claim, and are not read from the mechanism, which is under test.
-
-    Args:
-        mechanism: Mechanism of clipped updates with noise on their sum.
-        epsilon: Claimed ε of the whole run.
-        clips: Clip of each round, (rounds,).
-        clients: Clients of each round, (rounds,); they matter where noise is drawn by the clients.
-    """
-    assert isinstance(mechanism, GaussianMechanism | SkellamSums)
-    part, setting = mechanism.part, mechanism.setting
-    if isinstance(mechanism, SkellamSums):
-        l1 = l1_bound(mechanism.longest, setting.parameters)
-        variance = skellam_variance(epsilon, part.delta, setting.rounds, mechanism.longest, l1)
-        return np.asarray(np.sqrt(variance * clients / mechanism.least) / mechanism.scale)
-    z = accounting.noise_multiplier(setting, epsilon, gaussian_delta(part.delta), part.accountant)
-    if part.quantile is not None:  # the count within the clip, with noise of σ_b, takes its part of z
-        z = float((z**-2 - (2.0 * max(setting.cohort / 20.0, 2.0 * z)) ** -2) ** -0.5)
-    return np.asarray(z * clips)
 
 
 class WatchedMechanism:

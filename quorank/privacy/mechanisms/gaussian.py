@@ -276,6 +276,13 @@ class GaussianMechanism(Mechanism):
     def least_multiplier(self) -> float:
         return self.sum_multiplier
 
+    def planned_noise(self, epsilon: float, clips: Doubles, clients: Doubles) -> Doubles:
+        part, delta = self.part, gaussian_delta(self.part.delta)
+        z = accounting.noise_multiplier(self.setting, epsilon, delta, part.accountant)
+        if part.quantile is not None:
+            z = float((z**-2 - (2.0 * max(self.setting.cohort / 20.0, 2.0 * z)) ** -2) ** -0.5)
+        return z * clips
+
     def start(self) -> Memory:
         return self._memory(self.part.clip)
 
@@ -412,6 +419,10 @@ class SkellamSums(IntegerSums):
     @property
     def least_multiplier(self) -> float:
         return math.sqrt(self.variance) / (self.scale * self.clip)
+
+    def planned_noise(self, epsilon: float, clips: Doubles, clients: Doubles) -> Doubles:
+        variance = skellam_variance(epsilon, self.part.delta, self.setting.rounds, self.longest, self._l1)
+        return np.asarray(np.sqrt(variance * clients / self.least) / self.scale)
 
     @property
     def _l1(self) -> float:

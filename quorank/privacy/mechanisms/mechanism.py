@@ -65,6 +65,19 @@ class Mechanism(ABC):
         """Smallest noise of any round, as a standard deviation over the clip; 0 without noise."""
         return 0.0
 
+    def planned_noise(self, epsilon: float, clips: Doubles, clients: Doubles) -> Doubles | None:
+        """Compute the standard deviations (rounds,) of the noise on sums that an ε of the whole run asks for.
+
+        They follow from ε and the setting, and not from the mechanism's own noise, which an audit compares with them. None
+        where no ε follows from noise on sums.
+
+        Args:
+            epsilon: ε of the whole run, at its δ.
+            clips: Clip of each round, (rounds,).
+            clients: Clients of each round, (rounds,); they matter where clients draw the noise in shares.
+        """
+        return None
+
     def start(self) -> Memory:
         """Return the memory before the first round."""
         return {}
@@ -188,6 +201,11 @@ class Privacy(ABC):
     @abstractmethod
     def mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Return the mechanism of a run, with noise drawn under a seed or secret."""
+
+    def guarantee(self, setting: Setting) -> tuple[float | None, float]:
+        """Return (ε, δ) of a whole run, ε None where none is stated; slow only where ε follows from the noise."""
+        stated = self.mechanism(setting, 0).statement() or {}
+        return stated.get("epsilon"), stated.get("delta", 0.0)
 
     def client_mechanism(self, setting: Setting, seed: Seed) -> Mechanism:
         """Return the client's part of the mechanism, without the slow calibration of other noise."""
