@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from quorank.errors import BadInput, first_line
+from quorank.errors import BadInput, first_line, require
 
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
@@ -217,13 +217,28 @@ class ProcessLock:
 
 
 def make_folder(folder: Path, *, private: bool = False) -> None:
-    """Create a directory and its parents; a private one gets mode 0700, also if it exists."""
+    """Create a directory and its parents; a private one gets mode 0700, also if it exists.
+
+    Raises:
+        BadInput: `folder.not-private` for files in a private folder that others may write to, who may have planted them;
+            `folder.unwritable`.
+    """
     try:
         folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
-        if private and folder.stat().st_mode & 0o077:
-            folder.chmod(0o700)
+        if private:
+            check_private(folder)
+            if folder.stat().st_mode & 0o077:
+                folder.chmod(0o700)
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
         raise BadInput("folder.unwritable", f"cannot be created ({_reason(error)})", str(folder)) from None
+
+
+def check_private(folder: Path) -> None:
+    """Raise BadInput (`folder.not-private`) for a directory with files that others may have planted."""
+    found = folder.stat()
+    foreign = found.st_mode & 0o022 or found.st_uid != os.geteuid()
+    sentence = "others may write to this folder, and it holds files; remove what is not yours, and allow it only to you"
+    require(not foreign or not any(folder.iterdir()), "folder.not-private", sentence, str(folder))
 
 
 def read_whole(

@@ -8,15 +8,16 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple
 
 from quorank.errors import BadInput, require
-from quorank.files.atomic import ProcessLock, make_folder, sync_to_disk
+from quorank.files.atomic import ProcessLock, check_private, make_folder, sync_to_disk
 from quorank.files.documents import json_bytes, parse_json
 
 SYNCHRONOUS = "FULL"  # committed transactions survive a power cut; tests, which only end processes, set OFF
@@ -50,6 +51,9 @@ class PrivateDatabase:
     def __init__(self, path: Path | None, kind: FileKind, lock_file: Path | None = None, busy: str = "") -> None:
         self.path, self.kind, self._mutex = path, kind, RLock()
         self._unlock: Callable[[], object] = lambda: None
+        if path is not None and path.parent.is_dir():
+            check_private(path.parent)
+            _check_regular(lock_file, *(path.with_name(path.name + end) for end in ("", "-wal", "-shm", "-journal")))
         if lock_file is not None:
             make_folder(lock_file.parent, private=True)
             lock = ProcessLock(lock_file)
@@ -171,6 +175,14 @@ class PrivateDatabase:
                 raise BadInput("file.unwritable", "cannot be opened for writing; check its owner", where) from None
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             raise OSError(number, os.strerror(number), where) from None
+
+
+def _check_regular(*paths: Path | None) -> None:
+    """Reject links and pipes in place of files, which another account may have planted."""
+    for path in filter(None, paths):
+        with suppress(FileNotFoundError):
+            sentence = "is a link or no file, which this program never makes; remove it"
+            require(stat.S_ISREG(path.lstat().st_mode), "file.not-regular", sentence, f"{path}")
 
 
 class Facts:

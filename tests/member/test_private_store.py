@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,6 +119,39 @@ def test_one_process_plays_a_device(tmp_path) -> None:
             reader.set_consent(True, 1.0)
         assert store.consent
     PrivateStore(tmp_path).close()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_in_which_others_may_have_planted_files_is_refused(mode, tmp_path) -> None:
+    folder = tmp_path / "device"
+    PrivateStore(folder).close()
+    folder.chmod(mode)
+    for owner in (True, False):
+        with refused("folder.not-private", f"{folder}"):
+            PrivateStore(folder, owner=owner)
+    assert stat.S_IMODE(folder.stat().st_mode) == mode, "refused the second time too"
+    for path in folder.iterdir():
+        path.unlink()
+    PrivateStore(folder).close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", [FILE, LOCK, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal"])
+def test_a_planted_link_or_pipe_is_refused_and_its_target_stays(name, tmp_path) -> None:
+    def plant_link(path: Path) -> None:
+        path.symlink_to(tmp_path / "victim")
+
+    folder, victim = tmp_path / "device", tmp_path / "victim"
+    folder.mkdir(mode=0o700)
+    for plant, content in ((plant_link, None), (plant_link, b""), (plant_link, b"letter"), (os.mkfifo, b"letter")):
+        if content is not None:
+            victim.write_bytes(content)
+        plant(folder / name)
+        with refused("file.not-regular", f"{folder / name}"):
+            PrivateStore(folder)
+        assert (victim.read_bytes() if victim.exists() else None) == content
+        (folder / name).unlink()
+    PrivateStore(folder).close()
 
 
 def test_a_file_that_is_damaged_or_foreign_is_refused(tiny_collection, tmp_path) -> None:
