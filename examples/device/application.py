@@ -8,7 +8,7 @@ The folder is the device's own; the invitation is needed once. The service that 
 
 import sys
 
-from quorank.member import Client
+from quorank.member import Client, Policy
 
 RECIPES = {
     "Tomato soup": "tomatoes onions garlic cream",
@@ -29,8 +29,11 @@ def features(query: str, title: str) -> list[float]:
     return [len(found), len(found) / len(words), first, float(any(w in title.lower() for w in words)), 1.0]
 
 
-with Client.open(*sys.argv[1:3]) as client:
-    if len(sys.argv) > 2:  # a new device: the person has read what leaves, and agrees; a later start asks nothing again
+TRIAL = Policy(cohort=2, unstated=True)  # two devices without privacy; leave the policy out where real people take part
+
+with Client.open(*sys.argv[1:3], policy=TRIAL) as client:
+    if len(sys.argv) > 2:  # a new device; a later start asks nothing again
+        print(*client.statement(), sep="\n", file=sys.stderr)  # for the person, who reads what leaves and agrees
         client.consent(True)
     titles = list(RECIPES)
     for query, wanted in SEARCHES.items():

@@ -18,6 +18,7 @@ from quorank.errors import BadInput, require
 if TYPE_CHECKING:
     from quorank.experiments.deployment import SimulatedUser
     from quorank.member.client import Client
+    from quorank.member.policy import Policy
     from quorank.member.sync import SyncReport
 
 UNREACHED = 75
@@ -30,6 +31,9 @@ def join(
     data: Annotated[Path, Option(help="Private folder of this device, on a local disk.")],
     bundle: InvitationFile = None,
     consent: Consent = None,
+    policy: Annotated[
+        Path | None, Option(help="TOML file with your limits on what runs may ask; kept with the device.")
+    ] = None,
     log: Annotated[bool, Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
     status: Annotated[bool, Option("--status", help="Show the state of this device.")] = False,
     once: Annotated[bool, Option("--once", help="Ask the service once and exit, for timers.")] = False,
@@ -59,8 +63,10 @@ def join(
         _leave(data, json)
         return
     from quorank.member import local_socket
+    from quorank.member.client import agreed_terms
     from quorank.member.membership import check_not_left
-    from quorank.member.private_store import PrivateStore
+    from quorank.member.policy import Policy, check_terms, set_policy
+    from quorank.member.private_store import FILE, PrivateStore
 
     check_not_left(data)
     user = None
@@ -69,18 +75,24 @@ def join(
 
         user = SimulatedUser.of(simulate, client)
     playing = bundle is not None or user is not None
+    if policy is not None and (data / FILE).is_file():
+        with PrivateStore(data, owner=False) as store:
+            set_policy(store, Policy.read(policy))
     if consent is not None and not playing:
         given = consent == "on"
         # while another process plays the device, by its socket, so that it acts at once
         if local_socket.call(data, "consent", given=given) is None:
             with PrivateStore(data, owner=False) as store:
+                if given:
+                    check_terms(store, agreed_terms(store))
                 store.set_consent(given, time.time())
     if log:
         show_log(data, json)
     elif status or (consent is not None and not playing and not once):
         show_status(data, json)
     else:
-        _take_part(data, bundle, consent, user, once=once, quiet=quiet, json=json)
+        limits = None if policy is None else Policy.read(policy)
+        _take_part(data, bundle, consent, user, limits, once=once, quiet=quiet, json=json)
 
 
 def _take_part(
@@ -88,6 +100,7 @@ def _take_part(
     bundle: Path | None,
     consent: str | None,
     user: SimulatedUser | None,
+    policy: Policy | None,
     *,
     once: bool,
     quiet: bool,
@@ -118,7 +131,10 @@ def _take_part(
 
     searching = None if user is None else search
     seed = None if user is None else user.simulation.seed
-    with Client.open(data, bundle, seed=seed) as client:
+    with Client.open(data, bundle, seed=seed, policy=policy) as client:
+        if bundle is not None and not quiet and not json:
+            for sentence in client.statement():
+                say(sentence)
         if consent is not None:
             client.consent(consent == "on")
         if once:
@@ -199,6 +215,7 @@ sent | {releases} | releases, {bytes_sent:,} bytes in all (--log shows them)
 round | {last_round} | of {rounds}, the last one answered, of run {run}
 privacy | {privacy} | of every release
 report | with each | {cost}
+policy | {accepts} | {declined}
 state | {state} | identity: {identity}
 """
 
@@ -206,8 +223,10 @@ state | {state} | identity: {identity}
 def _print_status(figures: dict[str, Any]) -> None:
     cost = None if figures["reports"] is None else cost_of(figures["reports"])
     last = {"last_round": str(figures["last_round"]), "privacy": str(figures["privacy"])}
-    words = {"consented": "on" if figures["consent"] else "off", "cost": cost} | last
+    accepts = "declines" if figures["declined"] else "accepts"
+    words = {"consented": "on" if figures["consent"] else "off", "cost": cost, "accepts": accepts} | last
     print_rows(*rows_of(STATUS, figures | words))
+    print_text(*figures["statement"])
 
 
 def show_log(data: Path, json: bool) -> None:

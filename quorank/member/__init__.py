@@ -25,11 +25,18 @@ from quorank import lazy_exports
 
 if TYPE_CHECKING:
     from quorank.member.client import Client
+    from quorank.member.policy import Policy
     from quorank.member.sync import SyncReport
     from quorank.member.tuner import Tuner
 
-__all__ = ["Client", "SyncReport", "Tuner"]
+__all__ = ["Client", "Policy", "SyncReport", "Tuner"]
 
 __getattr__ = lazy_exports(
-    __name__, {"quorank.member.client": "Client", "quorank.member.sync": "SyncReport", "quorank.member.tuner": "Tuner"}
+    __name__,
+    {
+        "quorank.member.client": "Client",
+        "quorank.member.policy": "Policy",
+        "quorank.member.sync": "SyncReport",
+        "quorank.member.tuner": "Tuner",
+    },
 )

@@ -25,6 +25,7 @@ from quorank.learning.online import ClickGuard
 from quorank.member.device import Device
 from quorank.member.device_answers import DeviceAnswers
 from quorank.member.membership import IDENTITY, LEAVING, MEMBER, TERMS
+from quorank.member.policy import Policy, check_terms, promise_of, set_policy
 from quorank.member.private_store import PrivateStore
 from quorank.member.sync import HOUR, SyncedMembership, SyncReport, send_reply
 from quorank.protocol.http_client import ServedTask, ServiceClient, ServiceRefusal
@@ -70,9 +71,12 @@ class Client(SyncedMembership[Terms]):
         start: npt.ArrayLike | None = None,
         guard: ClickGuard | None = None,
         seed: int | None = None,
+        policy: Policy | None = None,
         **options: Any,
     ) -> None:
         super().__init__(store, invitation, **options)
+        if policy is not None:
+            set_policy(store, policy)
         self._start, self._guard, self._seed = start, guard, seed
         self._recorded: WeakSet[Shown] = WeakSet()
         self._task: ServedTask | None = None  # last one, for the service to say that it has not changed
@@ -86,6 +90,7 @@ class Client(SyncedMembership[Terms]):
         *,
         start: npt.ArrayLike | None = None,
         guard: ClickGuard | None = None,
+        policy: Policy | None = None,
         **options: Any,
     ) -> Client:
         """Open the device of a folder, or create it from an invitation; no network is needed.
@@ -95,6 +100,7 @@ class Client(SyncedMembership[Terms]):
             invitation: Invitation file, needed once; the same one may be given again.
             start: Parameters that show lists before the first ranker arrives; by default those of the terms.
             guard: Rejects rankers for the owner's lists that the owner's clicks contradict.
+            policy: The owner's limits on terms, kept in the folder; by default the folder's, else `Policy()`.
             options: For simulations: `seed` of the draws of lists, `entropy` (source of secret bytes) and `clock`.
 
         Returns:
@@ -110,11 +116,31 @@ class Client(SyncedMembership[Terms]):
             ...
         quorank.errors.BadInput: elsewhere: there is no device here; join with an invitation first
         """
-        return cls._opened(folder, invitation, start=start, guard=guard, **options)
+        return cls._opened(folder, invitation, start=start, guard=guard, policy=policy, **options)
 
     @classmethod
     def _read_terms(cls, table: object) -> Terms:
         return Terms.read(table)
+
+    def check_policy(self) -> None:
+        """Decline the agreed terms where they are outside the owner's policy.
+
+        Raises:
+            BadInput: `policy.` and the name of the exceeded limit; nothing is sent then.
+        """
+        check_terms(self.store, self.terms)
+
+    def statement(self) -> list[str]:
+        """Return sentences on what leaves this device, how often, who can read it, and what ε means here.
+
+        The first call may take seconds.
+
+        >>> with Client.open("device") as client:
+        ...     client.statement()[1]
+        'How often: at most 10 times in this run.'
+        """
+        self._check_open()
+        return promise_of(self.store, self.terms).sentences()
 
     def _make_device(self) -> None:
         self.device = Device(
@@ -355,7 +381,9 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
     Returns:
         JSON values: `run`, `client` (number), `state` (`invited`, `enrolled` or `leaving`), `consent`, `waiting` and
         `needed` (interactions for the next update), `releases` and `bytes_sent`, `last_round` and `rounds`,
-        `ranker_round` (None before the first ranker), `privacy`, `reports` and `identity` (public key as hex).
+        `ranker_round` (None before the first ranker), `privacy`, `reports`, `identity` (public key as hex), `statement`
+        (sentences on what leaves, how often, who can read it, and what ε means) and `declined` (why the owner's policy
+        declines the terms; empty if it accepts them).
 
     Raises:
         BadInput: `device.not-joined` before an invitation was accepted.
@@ -363,7 +391,11 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
     terms, ranker = agreed_terms(store), store.ranker
     member, secret = store.fact(MEMBER), store.fact(IDENTITY)
     releases, size = store.rows("SELECT count(*), coalesce(sum(bytes), 0) FROM releases")[0]
-    leaves = store.fact(LEAVING) is not None
+    leaves, declined = store.fact(LEAVING) is not None, ""
+    try:
+        check_terms(store, terms)
+    except BadInput as error:
+        declined = error.sentence
     return {
         "run": terms.run,
         "client": terms.client,
@@ -379,6 +411,8 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
         "privacy": terms.privacy.kind,
         "reports": terms.reports,
         "identity": None if secret is None else MemberKey(secret).public.hex(),
+        "statement": promise_of(store, terms).sentences(),
+        "declined": declined,
     }
 
 

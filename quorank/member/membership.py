@@ -145,13 +145,18 @@ class Membership(ABC, Generic[T]):
 
         Raises:
             BadInput: `device.leaving` after a request to leave, `value.wrong-type` for anything but True and False,
-                `device.closed`.
+                `device.closed`, or `policy.` and the name of a limit of the owner's policy that the terms exceed.
         """
         self._check_open()
         require(isinstance(given, bool), "value.wrong-type", "consent is True or False", "given")
         sentence = "this device is leaving; consent cannot be given again"
         require(not given or self.store.fact(LEAVING) is None, "device.leaving", sentence)
+        if given:
+            self.check_policy()
         self.store.set_consent(given, self._clock())
+
+    def check_policy(self) -> None:
+        """Decline terms outside the owner's policy, where this kind of member has one."""
 
     # ------------------------------------------------------------ service
 

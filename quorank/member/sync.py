@@ -110,6 +110,11 @@ class SyncedMembership(Membership[T]):
             request = self.store.fact(LEAVING)
             if request is None and not self.store.consent:
                 return SyncReport("consent", HOUR, "device.consent", "consent is off; nothing was requested")
+            if request is None:
+                try:
+                    self.check_policy()
+                except BadInput as error:
+                    return SyncReport("consent", HOUR, error.code, error.sentence)
             return self._scheduled(self._connect(request))
         finally:
             self._syncing.release()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quorank.member import Client
     from quorank.member.sync import SyncReport
 
-FOLDER = "device"
+FOLDER, POLICY = "device", "policy.toml"
 
 
 class TakingPart:
@@ -56,8 +56,11 @@ class TakingPart:
             return self._client
 
     def join(self, invitation: Path | str) -> dict[str, Any]:
-        """Accept an invitation; nothing is sent before consent is given. Return the status of the new device."""
-        from quorank.member import Client
+        """Accept an invitation; nothing is sent before consent is given. Return the status of the new device.
+
+        The limits of `policy.toml` in the search's folder hold for the device, else those of `Policy()`.
+        """
+        from quorank.member import Client, Policy
         from quorank.member.membership import LEFT, left_note
         from quorank.protocol.invitation import Invitation
         from quorank.protocol.terms import Terms
@@ -72,7 +75,9 @@ class TakingPart:
             if note is not None and note["erased"] is not None:  # after leaving, a person may join as a new device
                 count = len([*self.folder.glob("left-*.json")])
                 (self.folder / LEFT).rename(self.folder / f"left-{count + 1}.json")
-            self._client = Client.open(self.folder, path, start=shipped_parameters())
+            limits = self.folder.parent / POLICY
+            policy = Policy.read(limits) if limits.exists() else None
+            self._client = Client.open(self.folder, path, start=shipped_parameters(), policy=policy)
             return self.status() or {}
 
     def consent(self, given: bool) -> None:

@@ -56,7 +56,9 @@ def test_the_example_applications_take_part(tmp_path: Path) -> None:
         if shutil.which("node") is None:
             pytest.skip("no node here")
         join = [sys.executable, "-m", "quorank.cli.main", "join", "--data", str(tmp_path / "two")]
-        with subprocess.Popen([*join, "--bundle", str(tmp_path / "script.json")], stderr=subprocess.DEVNULL) as child:
+        (tmp_path / "policy.toml").write_text("unstated = true\ncohort = 2\n")
+        join += ["--bundle", str(tmp_path / "script.json"), "--policy", str(tmp_path / "policy.toml")]
+        with subprocess.Popen(join, stderr=subprocess.DEVNULL) as child:
             try:
                 until(lambda: local_socket.call(tmp_path / "two", "status") is not None)
                 script = ["node", str(DEVICE / "application.mjs"), str(tmp_path / "two"), "agree"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import python
-from devices import CLIENTS, SEED, coordinator_of, random_theta, simulator_of, state_after, terms_of, user_of
+from devices import ANY, CLIENTS, SEED, coordinator_of, random_theta, simulator_of, state_after, terms_of, user_of
 from refusals import refused
 from small_service import Said, SmallService
 
@@ -48,7 +48,7 @@ def service(tiny_collection, tmp_path):
 
 def client_of(service, tmp_path, consent=True, **more):
     path = service.invitation(tmp_path / "invitation.json")
-    client = Client.open(tmp_path / "device", path, seed=SEED, **more)
+    client = Client.open(tmp_path / "device", path, seed=SEED, policy=ANY, **more)
     if consent:
         client.consent(True)
     return client
@@ -107,7 +107,7 @@ def test_without_consent_nobody_is_asked_anything(service, tmp_path) -> None:
 def test_consent_said_again_is_no_news_and_a_list_counts_once(service, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     service.invitation(tmp_path / "invitation.json")
-    with Client.open("~/device", "~/invitation.json") as client:
+    with Client.open("~/device", "~/invitation.json", policy=ANY) as client:
         for given in (False, True, True, False, False, True):
             client.consent(given)
         assert [entry["given"] for entry in client.log()["consent"]] == [True, False, True]
@@ -208,12 +208,12 @@ def test_another_authority_or_host_is_not_believed(tiny_collection, tmp_path) ->
         pem = Authority.create().pem.decode()
         for name, certificate in (("other", pem), ("system", "")):
             path = service.invitation(tmp_path / f"{name}.json", certificate=certificate)
-            with Client.open(tmp_path / name, path) as client:
+            with Client.open(tmp_path / name, path, policy=ANY) as client:
                 client.consent(True)
                 assert client.sync().code == "service.certificate"
     with (
         made.running(tmp_path, ("elsewhere.example",)) as service,
-        Client.open(tmp_path / "host", service.invitation(tmp_path / "host.json")) as client,
+        Client.open(tmp_path / "host", service.invitation(tmp_path / "host.json"), policy=ANY) as client,
     ):
         client.consent(True)
         assert client.sync().code == "service.certificate"
@@ -271,7 +271,7 @@ def test_an_invitation_is_used_once_and_a_folder_is_of_one(service, tmp_path) ->
     client = client_of(service, tmp_path)
     client.sync()
     path = tmp_path / "invitation.json"
-    with Client.open(tmp_path / "second", path) as second:
+    with Client.open(tmp_path / "second", path, policy=ANY) as second:
         second.consent(True)
         report = second.sync()
         assert report.code == "invitation.used" and report.next >= 3600
@@ -292,7 +292,7 @@ def test_open_enrolment_gives_a_number(tiny_collection, tmp_path) -> None:
     with service_of(tiny_collection).running(tmp_path) as service:
         path = service.invitation(tmp_path / "open.json", code=b"", token="spring")
         service.terms = terms_of(service.simulator, 41)
-        with Client.open(tmp_path / "device", path) as client:
+        with Client.open(tmp_path / "device", path, policy=ANY) as client:
             client.consent(True)
             assert client.sync().code == "device.waiting"
             assert client.terms.client == 41 == client.status()["client"]

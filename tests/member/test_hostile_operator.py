@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import pytest
-from devices import SEED, simulator_of, terms_of, user_of
+from devices import ANY, SEED, simulator_of, terms_of, user_of
 from small_service import SmallService
 
 from quorank.federation import Federation
@@ -77,7 +77,7 @@ def operator(tiny_collection, tmp_path):
             service.key = key
             stack.enter_context(service.running(folder))
             bundle = service.invitation(folder / "invitation.json")
-            client = stack.enter_context(Client.open(folder / "device", bundle, seed=SEED))
+            client = stack.enter_context(Client.open(folder / "device", bundle, seed=SEED, policy=ANY))
             client.consent(True)
             for _ in range(3):
                 user_of(simulator, member)(client.device)

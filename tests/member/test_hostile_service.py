@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from devices import SEED, simulator_of, task_of, terms_of, user_of
+from devices import ANY, SEED, simulator_of, task_of, terms_of, user_of
 from small_service import Said, SmallService
 
 from quorank.federation import Federation
@@ -42,7 +42,7 @@ def service(simulator, tmp_path, monkeypatch):
 
 @pytest.fixture
 def client(service, tmp_path):
-    with Client.open(tmp_path / "device", service.invitation(tmp_path / "i.json"), seed=SEED) as made:
+    with Client.open(tmp_path / "device", service.invitation(tmp_path / "i.json"), seed=SEED, policy=ANY) as made:
         made.consent(True)
         for _ in range(7):
             user_of(service.simulator)(made.device)
@@ -249,7 +249,7 @@ def test_terms_never_import_a_plug_in(service, tmp_path, monkeypatch, simulator)
         service.said["POST", "/v1/enrol"] = Said(
             200, json.dumps({"member": 0, "name": "desk", "terms": terms}).encode()
         )
-        with Client.open(tmp_path / f"{word} enrols", service.invitation(tmp_path / "good.json")) as client:
+        with Client.open(tmp_path / f"{word} enrols", service.invitation(tmp_path / "good.json"), policy=ANY) as client:
             client.consent(True)
             assert client.sync().code == "part.unknown-kind"
     assert "evil_part" not in sys.modules and not (tmp_path / "ran").exists()

@@ -24,7 +24,7 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
-from quorank.member import Client, local_socket
+from quorank.member import Client, Policy, local_socket
 from quorank.member.membership import LEFT
 from quorank.member.private_store import PrivateStore
 
@@ -38,6 +38,8 @@ clients = 5
 interactions = 3
 rounds = 6
 """
+POLICY = "unstated = true\ncohort = 5\n"
+BUNDLE = ("--bundle", "desk.json", "--policy", "policy.toml")
 app = typer.Typer()
 app.command()(join)
 
@@ -62,6 +64,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "policy.toml").write_text(POLICY)
     return tmp_path
 
 
@@ -85,7 +88,7 @@ SIMULATED = ("--simulate", "small.toml", "--client", 1)
 
 def test_an_invitation_is_accepted_once_and_a_client_leaves(here, service) -> None:
     service.next = 0
-    call("--data", "device", "--bundle", "desk.json", "--consent", "on", *SIMULATED, "--quiet")
+    call("--data", "device", *BUNDLE, "--consent", "on", *SIMULATED, "--quiet")
     assert service.coordinator.done
     figures = told("--data", "device", "--status")
     assert (figures["run"], figures["client"], figures["releases"]) == ("spring", 1, 6)
@@ -97,7 +100,7 @@ def test_an_invitation_is_accepted_once_and_a_client_leaves(here, service) -> No
     gone = told("--data", "device", "--leave")
     assert set(gone["files"]) == {"device.sqlite", "device.lock"}
     assert [path.name for path in (here / "device").iterdir()] == [LEFT]
-    for more in (["--status"], ["--log"], [], ["--bundle", "desk.json"], ["--consent", "on"], ["--once"]):
+    for more in (["--status"], ["--log"], [], [*BUNDLE], ["--consent", "on"], ["--once"]):
         assert "has left its run" in refused("--data", "device", *more)
     assert "left already" in refused("--data", "device", "--leave")
 
@@ -106,7 +109,7 @@ def test_an_invitation_is_accepted_once_and_a_client_leaves(here, service) -> No
 def test_a_leaving_that_was_cut_short_is_finished(halfway, here, service, monkeypatch) -> None:
     from quorank.member import membership
 
-    call("--data", "device", "--bundle", "desk.json", "--consent", "on", "--once", "--quiet")
+    call("--data", "device", *BUNDLE, "--consent", "on", "--once", "--quiet")
     service.gone.add(1)
 
     def dies(*_):
@@ -125,7 +128,7 @@ def test_a_leaving_that_was_cut_short_is_finished(halfway, here, service, monkey
 
 
 def test_once_for_timers(here, service) -> None:
-    found = told("--data", "device", "--bundle", "desk.json", "--once")
+    found = told("--data", "device", *BUNDLE, "--once")
     assert found["outcome"] == "consent" and not service.heard
     found = told("--data", "device", "--consent", "on", "--once")
     assert (found["outcome"], found["code"]) == ("nothing", "device.waiting")
@@ -151,7 +154,7 @@ JOIN = [sys.executable, "-m", "quorank.cli.main", "join", "--data", "device"]
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGINT, 130)])
 def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, here, service) -> None:
-    words = [*JOIN, "--bundle", "desk.json"]
+    words = [*JOIN, *BUNDLE]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
         try:
             until(lambda: local_socket.call(here / "device", "status") is not None)
@@ -188,7 +191,7 @@ def test_as_a_service_it_shares_the_device_and_ends_when_asked(number, code, her
 
 
 def test_leaving_while_another_process_plays_the_device(here, service) -> None:
-    with subprocess.Popen([*JOIN, "--bundle", "desk.json", "--consent", "on"], stderr=subprocess.DEVNULL) as child:
+    with subprocess.Popen([*JOIN, *BUNDLE, "--consent", "on"], stderr=subprocess.DEVNULL) as child:
         try:
             until(lambda: len(service.heard) >= 2)
             service.gone.add(1)
@@ -200,7 +203,10 @@ def test_leaving_while_another_process_plays_the_device(here, service) -> None:
 
 
 def test_leaving_when_the_other_process_ends_before_it_answers(here, service) -> None:
-    with Client.open(here / "device", here / "desk.json") as client, socket.socket(socket.AF_UNIX) as listener:
+    with (
+        Client.open(here / "device", here / "desk.json", policy=Policy(unstated=True, cohort=5)) as client,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
         client.consent(True)
         client.sync()
         service.gone.add(1)
@@ -234,10 +240,10 @@ def test_refusals(here, service) -> None:
     assert "no invitation here" in refused("--data", "device", *SIMULATED)
     assert "no such file" in refused("--data", "device", "--bundle", "absent.json")
     assert not (here / "device").exists()
-    call("--data", "device", "--bundle", "desk.json", "--once", "--quiet")
+    call("--data", "device", *BUNDLE, "--once", "--quiet")
     service.terms = terms_of(experiment(folder=here), 46, 2, "spring")
     service.invitation(here / "other.json", code=bytes(32))
     assert "another invitation" in refused("--data", "device", "--bundle", "other.json")
     with PrivateStore(here / "device"):
-        assert "another process runs" in refused("--data", "device", "--bundle", "desk.json")
+        assert "another process runs" in refused("--data", "device", *BUNDLE)
         assert told("--data", "device", "--consent", "on")["consent"] is True

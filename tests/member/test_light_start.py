@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import json, resource, sys
-from quorank.member import Client
-with Client.open(sys.argv[1], sys.argv[2]) as client:
+from quorank.member import Client, Policy
+with Client.open(sys.argv[1], sys.argv[2], policy=Policy(unstated=True, epsilon=1e6)) as client:
     opened = resource.getrusage(resource.RUSAGE_SELF)
     client.consent(True)
     rows = [[(7 * i + j) % 5 for j in range(46)] for i in range(40)]

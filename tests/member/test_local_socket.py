@@ -7,7 +7,7 @@ import socket
 
 import numpy as np
 import pytest
-from devices import SEED, coordinator_of, simulator_of, terms_of
+from devices import ANY, SEED, coordinator_of, simulator_of, terms_of
 from refusals import refused
 from small_service import SmallService
 
@@ -29,7 +29,7 @@ def service(tiny_collection, tmp_path):
 
 @pytest.fixture
 def client(service, tmp_path):
-    with Client.open(tmp_path / "device", service.invitation(tmp_path / "i.json"), seed=SEED) as made:
+    with Client.open(tmp_path / "device", service.invitation(tmp_path / "i.json"), seed=SEED, policy=ANY) as made:
         yield made
 
 
@@ -139,6 +139,6 @@ def test_connections_lists_and_idle_time_are_bounded(client, monkeypatch) -> Non
 def test_a_folder_with_a_long_name(service, tmp_path) -> None:
     folder = tmp_path / ("x" * 120) / "device"
     folder.parent.mkdir()
-    with Client.open(folder, service.invitation(tmp_path / "i.json")) as client, LocalSocket(client):
+    with Client.open(folder, service.invitation(tmp_path / "i.json"), policy=ANY) as client, LocalSocket(client):
         assert call(folder, "status")["status"]["waiting"] == 0
     assert [path.name for path in folder.parent.iterdir()] == ["device"]

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from devices import ANY
 from postgresql_server import empty_database
 from real_services import RealService, free_port, real_service, until
 from signed_calls import reply_of
@@ -126,7 +127,7 @@ class Person:
         store = service.home.store()
         invite(service.home, store, name, folder / f"{name}.json")
         store.close()
-        self.client = Client.open(self.folder, folder / f"{name}.json")
+        self.client = Client.open(self.folder, folder / f"{name}.json", policy=ANY)
         self.client.consent(True)
         self.secrets: dict[str, set[bytes]] = {}
 

@@ -26,6 +26,7 @@ from quorank.federation.unlearning import is_rebuilding
 from quorank.learning import Evolution, Simulation
 from quorank.member.device import Device
 from quorank.member.device_answers import DeviceAnswers
+from quorank.member.policy import Policy
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.protocol.messages import Declined
@@ -133,6 +134,10 @@ def device_of(simulator: Simulator, folder: Path, client: int = 0, **changes: An
     if not store.consents():
         store.set_consent(True, 0.0)
     return Device(store, terms_of(simulator, client, **changes), seed=SEED, clock=lambda: 1e9, plain=True)
+
+
+ANY = Policy(epsilon=1e9, delta=1.0, unstated=True, cohort=1, releases=2**31, searches=1, clip=1e12)
+"""Policy that accepts the terms of every test."""
 
 
 class Answering(DeviceAnswers):

@@ -33,6 +33,7 @@ from quorank.search.pages.server import SearchServer
 from quorank.search.personal_search import PAGE, PersonalSearch
 from quorank.search.ranking.search_features import SEARCH_FEATURES
 from quorank.search.sources import FilesSource
+from quorank.search.taking_part import POLICY
 from quorank.service.dashboard.loopback_server import loopback_socket
 from quorank.service.enrolment import invite
 from quorank.service.home import Home, Settings
@@ -170,6 +171,9 @@ def run_demo(
             invitation = folder / f"{one.person.name}.json"
             with closing(home.store()) as store:
                 invite(home, store, one.person.name, invitation)
+            (folder / "persons" / one.person.name / POLICY).write_text(
+                f"cohort = {plan.persons}\nunstated = true\n"
+            )  # made-up persons, and few
             one.request("POST", "api/join", invitation=str(invitation))
             one.request("POST", "api/consent", given=True)
         last = 0

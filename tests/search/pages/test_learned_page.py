@@ -107,6 +107,7 @@ def test_trials_of_received_rankers(own: OwnSearch) -> None:
 
 def test_joining_agrees_to_nothing_and_sends_nothing(own: OwnSearch, tmp_path: Path) -> None:
     path = invitation(tmp_path)
+    (tmp_path / "home" / "policy.toml").write_text("unstated = true\ncohort = 1\n")
     assert submit(own, "join", invitation=str(path)).headers["location"] == "/learned?done=joined"
     page = learned(own)
     assert "Paused" in page.text and "in roses at https://127.0.0.1:9" in page.text
@@ -123,6 +124,15 @@ def test_joining_agrees_to_nothing_and_sends_nothing(own: OwnSearch, tmp_path: P
     assert submit(own, "leave", sure="yes").headers["location"] == "/learned?done=left", "it never enrolled"
     assert not own.search.membership.joined and learned(own).all("input", name="invitation")
     assert submit(own, "join", invitation=str(path)).status_code == 303, "whoever withdrew may join again"
+
+
+def test_a_run_beyond_the_owner_s_policy_cannot_be_agreed_to(own: OwnSearch, tmp_path: Path) -> None:
+    submit(own, "join", invitation=str(invitation(tmp_path)))
+    page = learned(own)
+    assert "No ε is stated" in page.text and "asks for at least 10" in page.text
+    assert not page.all("button", role="switch")
+    assert submit(own, "consent", given="yes").status_code == 400
+    assert own.search.membership.status()["consent"] is False
 
 
 def test_what_the_whole_run_may_spend_is_said_before_anything_is_sent(own: OwnSearch, tmp_path: Path) -> None:
