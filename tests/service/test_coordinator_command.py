@@ -153,6 +153,7 @@ def test_a_backup_and_its_restoration(started: list[list[str]], here: Path) -> N
     call("invite", "home", "anna")
     told = json.loads(call("backup", "home", "service.backup", "--json"))
     assert told["members"] == 1 and (here / "service.backup").stat().st_mode & 0o777 == 0o600
+    assert "--skip" in invoke(app, "restore", "service.backup", "again", code=2).stderr, "0 must be said"
     call("restore", "service.backup", "again", "--skip", 0)
     first, second = Home.open(here / "home"), Home.open(here / "again")
     assert (second.settings, second.key.public, second.secret) == (first.settings, first.key.public, first.secret)
