@@ -73,6 +73,7 @@ from quorank.service.holders.group import SiloHome, settings_of
 from quorank.service.home import Home, Settings
 from quorank.service.store.backup import backup
 from quorank.silos.envelopes import Catalogue, Envelope, Hello, Kind, Refuse
+from quorank.silos.search.ledger import SearchSpending
 from quorank.silos.search.messages import NamedDocuments, SearchAnswer, question_digest
 from quorank.silos.search.settings import SearchTerms
 from quorank.silos.session.records import Record, SiloMessage, SumHead, encode
@@ -697,12 +698,11 @@ def silos(folder: Path) -> Seeds:
     yield "tree-request", "of-another-tree", b'[false, {"step": "level", "trees": 2, "splits": [[]], "wanted": []}, []]'
     yield "silo-envelope", "valid", envelope
     yield "silo-body", "valid-hello", b"h" + Hello(b"i" * 32, b"e" * 32, b"c" * 32, {"a": "1", "b": "x"}).to_bytes()
-    yield "silo-body", "valid-refusal", b"r" + Refuse(5, "no budget is left").to_bytes()
+    yield "silo-body", "valid-refusal", b"r" + Refuse(5).to_bytes()
     yield "search-message", "valid-question", b"q" + ASKED
     named = NamedDocuments(np.array([4, 2**31 - 1]), np.array([[1, 0, 65535], [0, 2, 0]]))
-    answer = SearchAnswer(
-        question_digest(ASKED), (named, NamedDocuments(np.zeros(0, np.int64), np.zeros((0, 3), np.int64)))
-    )
+    nothing = NamedDocuments(np.zeros(0, np.int64), np.zeros((0, 3), np.int64))
+    answer = SearchAnswer(question_digest(ASKED), (named, nothing), SearchSpending(1, 200, 3, 486))
     yield "search-message", "valid-answer", b"a" + answer.to_bytes(3, 2)
     yield "word-vectors", "valid", b"3 2\nWing 1 0\nflutter 0.5 -1e-3\nplate 0 -1\n"
     yield "word-vectors", "huge", b"wing 1e38 1e38\nflutter 3e38 3e38\nplate -3e38 3e38\n"

@@ -185,7 +185,7 @@ class PartyFolder(Membership[SiloTerms]):
             BadInput: `identity.not-agreed` before there is a fingerprint, `identity.not-confirmed` where it is another one.
         """
         if fingerprint is not None:
-            own = self.state.get("fingerprint")
+            own = self.state.get("fingerprint") or ""
             sentence = "keys are not agreed yet, so there is no fingerprint; start this party, and confirm later"
             require(own, "identity.not-agreed", sentence, f"{self.folder}")
             sentence = "this party has another fingerprint: somebody stands between it and the others; do not go on"

@@ -8,19 +8,23 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import refusals
+from command_line import invoke
 from real_services import free_port, until
 from silo_groups import NAMES, SECRETS, SMALL, call, in_process, made, workplace, write_collection
 from silo_sessions import Group, ScriptedLine, step_through, terms_of
 
+from quorank.cli.silo import app
 from quorank.errors import BadInput
 from quorank.member.party_folder import PartyFolder
 from quorank.member.party_run import take_part
 from quorank.protocol.http_client import ServedMail, ServiceRefusal
+from quorank.protocol.invitation import Invitation
 from quorank.rankers.ranker_file import read_ranker
 
 TURNS = 24
@@ -145,6 +149,46 @@ def test_killed_parties_holders_and_workers_come_to_the_ranker_of_one_process(he
     shown = parties.said() + call("join", "--data", "data-north", "--log") + call("status", "home")
     assert max(map(len, shown.splitlines())) <= 80, shown
     assert "nothing is secret" in shown and "Traceback" not in shown
+
+
+@pytest.mark.slow
+def test_a_group_goes_on_when_its_members_have_compared_and_searches_within_its_limits(here) -> None:
+    """Keys are secret: nothing but keys leaves before the fingerprint is confirmed, and a third search is refused."""
+    port = free_port()
+    home = made(
+        here / "home",
+        SMALL.replace("seed = 3\n", "") + "[search]\nquestions_a_day = 2\nshare = 1.0\nshare_of_all = 1.0\n",
+        port,
+    )
+    for name in NAMES:
+        write_collection(here / f"texts-{name}", name)
+        call("invite", "home", name)
+        PartyFolder.accept(here / f"data-{name}", Invitation.read(here / f"{name}.json")).consent(True)
+    parties = Parties(here)
+
+    def states(key: str) -> list[object]:
+        return [PartyFolder.open(here / f"data-{name}").state.get(key) for name in NAMES]
+
+    try:
+        with serving(home.path, here / "service.log"):
+            for name in NAMES:
+                parties.begin(name, "--collection", here / f"texts-{name}")
+            until(lambda: all(states("fingerprint")), parties.said)
+            time.sleep(1.0)  # time in which the session would go on
+            assert {entry["kind"] for name in NAMES for entry in sent(here, name)} == {"hello", "contribution"}
+            for name in NAMES:
+                call("join", "--data", f"data-{name}", "--confirm", str(states("fingerprint")[0]))
+            until(lambda: all(states("done")), parties.said)
+            found = [invoke(app, "search", "data-north", "rareword1 commonword1") for _ in range(3)]
+            before, after = (
+                [" ".join(said.split()) for said in each]
+                for each in ([f.stderr for f in found], [f.stdout for f in found])
+            )
+            assert "south: not asked yet" in before[0] and "at least 1 such searches are left" in after[0]
+            assert "at least 1 such searches are left" in before[1] and "at least 0 such searches are left" in after[1]
+            assert "south does not answer" in after[2]
+    finally:
+        parties.close()
 
 
 def sent(here: Path, name: str) -> list[dict]:
