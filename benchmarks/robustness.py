@@ -5,7 +5,7 @@
 STUDY is `rules` (every attack on every rule; --clients of which --malicious attack; --rules, --attacks and --presets choose
 some), `personal` (type 1 with offsets that clients keep; --clients and --overlap change it) or `unlearning` (ten clients of
 which one leaves, honest or malicious; --runs is the folder of its runs). Rules are compared with the mean that nobody
-attacks, run by run with the same seed. Figures are means over the seeds, ± is their standard error; every run is
+attacks, run by run with the same seed. Figures are means over the seeds, ± is their standard error, ≤ the worst run; every run is
 appended to --out as soon as it is done and not made again, so the program can be stopped and started. Prints Markdown;
 --json FILE writes the losses too.
 """
@@ -48,7 +48,9 @@ RULES: dict[str, Tables] = {
     "spectral filter, history 0.98": {"kind": "spectral-filter", "history": 0.98},
     "spectral filter, history 0.99": {"kind": "spectral-filter", "history": 0.99},
     "spectral filter, history 0.995": {"kind": "spectral-filter", "history": 0.995},
+    "spectral filter, history 0.97, mean of rankers": {"kind": "spectral-filter", "history": 0.97},
 }
+SERVERS: dict[str, Tables] = {"spectral filter, history 0.97, mean of rankers": {"kind": "add", "average": 6.0}}
 ATTACKS: dict[str, Tables | None] = {
     "none": None,
     "clicks": {"kind": "clicks"},
@@ -74,6 +76,20 @@ ATTACKS: dict[str, Tables | None] = {
     "tailored, memory": {"kind": "tailored", "against": "memory"},
     "tailored, memory, decoys": {"kind": "tailored", "against": "memory", "decoys": True},
     "tailored, update, apart": {"kind": "tailored", "apart": True},
+    "two-phase": {"kind": "two-phase"},
+    "two-phase, axis": {"kind": "two-phase", "after": "axis"},
+    "two-phase, from round 150": {"kind": "two-phase", "turn": 150},
+    "two-phase, second alone": {"kind": "two-phase", "turn": 0},
+    "sleeping": {"kind": "two-phase", "before": "honest"},
+    "sleeping, axis": {"kind": "two-phase", "before": "honest", "after": "axis"},
+    "sleeping, axis, from round 150": {"kind": "two-phase", "before": "honest", "turn": 150, "after": "axis"},
+    "axis in all rounds": {"kind": "two-phase", "turn": 0, "after": "axis"},
+    "adaptive: memory, then axis from round 100": {
+        "kind": "two-phase",
+        "before": "memory",
+        "turn": 100,
+        "after": "axis",
+    },
 }
 UNLEARNED: tuple[Literal["published", "fresh"], ...] = ("published", "fresh")
 PERSONAL: dict[str, Tables] = {
@@ -93,7 +109,8 @@ def rule_tables(rule: str, attack: str, args: argparse.Namespace) -> Tables:
     """The experiment of a rule under an attack."""
     part = RULES[rule] | ({} if rule == "mean" else {"byzantine": args.malicious})
     hostile = ATTACKS[attack]
-    tables: Tables = {"federation": {"clients": args.clients, "aggregation": part}}
+    server = {"server": SERVERS[rule]} if rule in SERVERS else {}
+    tables: Tables = {"federation": {"clients": args.clients, "aggregation": part} | server}
     return tables if hostile is None else tables | {"attack": hostile | {"clients": args.malicious}}
 
 
@@ -179,7 +196,7 @@ def rules(runs: Runs) -> None:
                 change = 100.0 * (base - runs.figures(rule_tables(rule, attack, args), preset)[:, 0]) / base.mean()
                 error = float(change.std(ddof=1)) / math.sqrt(len(change)) if len(change) > 1 else 0.0
                 lost[rule, attack, preset] = float(change.mean()), error
-                cells.append(f"{shown(change.mean())} ±{error:.1f}")
+                cells.append(f"{shown(change.mean())} ±{error:.1f} (≤ {shown(change.max())})")
             print(f"| {attack} | {' | '.join(cells)} |")
         print(f"\nThe mean without attack: {base.mean():.4f}, {args.seeds} runs.")
     verdicts(lost, chosen, attacks, args.presets)
@@ -200,7 +217,7 @@ def verdicts(
 ) -> None:
     """Print each rule's loss without attack, and its worst attack over the click models, by what the attacker knows."""
     hostile = [attack for attack in attacks if attack != "none"]
-    fitted = [attack for attack in hostile if "tailored" in attack]
+    fitted = [name for name in hostile if (ATTACKS[name] or {})["kind"] in ("tailored", "two-phase")]
     published = [attack for attack in hostile if attack not in fitted]
     print("\n| rule | without attack | worst of the published attacks | worst of those tailored to the rule | aim |")
     print("|---|---:|---|---|---|")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from quorank.federation import Federation, State
+from quorank.federation.attacks import TwoPhase
+from quorank.federation.attacks.attack import AttackedRule
 from quorank.federation.rounds import CohortSum
 from quorank.federation.rules import Aggregation, Mixing, SpectralFilter
 from quorank.federation.rules.spectral import PASSES, RIDGE, clip_outliers, remaining_rows
+from quorank.federation.server_optimisers import Add
+from quorank.kernels.draws import Purpose, key_of
 
 
 def combine(rule: Aggregation, updates) -> np.ndarray:
@@ -120,3 +126,36 @@ def test_a_client_that_is_found_out_is_taken_out_with_its_past() -> None:
         updates[:3, 0] -= 0.5
         state, _ = federation.round(state, gathered(updates))
     assert abs(state.theta[0] - mean[0]) < 0.1 * 0.3 * 0.5 * 300 + np.sqrt(300 / 7)
+
+
+@pytest.mark.parametrize("before", ["honest", "drift"])
+def test_the_last_rounds_move_a_published_mean_by_their_share(before) -> None:
+    """Of T rounds with weights t^γ the last three have 1 − Σ_{t ≤ T − 3} t^γ / Σ t^γ. Attackers that turn on the ranker
+    in them move it by that share of what they move θ, at most; until then both federations are the same.
+    """
+    rounds, gamma, m = 60, 6.0, 6
+    rule = SpectralFilter(m, history=0.97)
+    federation = Federation(clients=20, aggregation=rule, server=Add(average=gamma))
+    updates = np.random.default_rng(7).normal([0.5, 0.3, 0.0, 0.0, 0.0], size=(rounds, 20, 5))
+
+    def play(attack: TwoPhase) -> tuple[np.ndarray, np.ndarray]:
+        state = federation.start(np.zeros(5))
+        thetas = []
+        for round_, honest in enumerate(updates):
+            view = partial(federation.combined, state, weights=np.ones(20))
+            key = key_of(1, Purpose.ATTACK)
+            known = AttackedRule(view, state.history, rule.history)
+            sent = attack.poison(honest, np.arange(20) < m, state.theta, key, round_, known)
+            state, _ = federation.round(state, gathered(sent))
+            thetas.append(state.theta)
+        return np.array(thetas), federation.ranker(state)
+
+    quiet, quiet_ranker = play(TwoPhase(m, before, turn=rounds))
+    thetas, ranker = play(TwoPhase(m, before, turn=rounds - 3))
+    weights = np.arange(1, rounds + 1) ** gamma
+    moved = np.linalg.norm(thetas - quiet, axis=1)
+    assert moved[:-3].max() == 0.0
+    assert moved.max() > np.linalg.norm(updates.mean(axis=(0, 1)))  # farther than a round of everyone's updates
+    share = weights[-3:].sum() / weights.sum()
+    assert np.linalg.norm(ranker - quiet_ranker) <= share * moved.max() * (1.0 + 1e-9)
+    assert share < 0.31

@@ -49,6 +49,9 @@ spectral filter: federation.aggregation = { kind = "spectral-filter", byzantine 
     federation.participation = full | attack = { kind = "mimic", clients = 2 }
 tailored: federation.aggregation = { kind = "trimmed-mean", byzantine = 2 } |
     attack = { kind = "tailored", clients = 2 }
+two-phase: federation.aggregation = { kind = "spectral-filter", byzantine = 2, history = 0.9 } |
+    federation.participation = full | federation.server = { kind = "add", average = 6.0 } |
+    attack = { kind = "two-phase", clients = 2, turn = 2 }
 inner product: federation.aggregation = median | attack = { kind = "inner-product", clients = 2 }
 min-max: federation.aggregation = median | attack = { kind = "min-max", clients = 2 }
 min-sum: federation.aggregation = median | attack = { kind = "min-sum", clients = 2 }

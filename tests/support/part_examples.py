@@ -164,6 +164,8 @@ EXAMPLES: dict[str, list[Any]] = {
         attacks.Mimic(clients=2, victim="farthest"),
         attacks.Tailored(clients=3),
         attacks.Tailored(clients=2, against="memory", apart=True, decoys=True),
+        attacks.TwoPhase(clients=3),
+        attacks.TwoPhase(clients=3, before="memory", turn=100, after="axis"),
         attacks.Lies(),
         attacks.Lies(clients=2, sends="words"),
     ],
@@ -272,6 +274,7 @@ attacks inner-product: factor = 0.0
 attacks min-max: direction = "mean"
 attacks mimic: victim = "last"
 attacks tailored: against = "theta"
+attacks two-phase: before = "never" | turn = -1 | after = "memory"
 releases signs: bits = 3
 closings count: updates = 0
 closings time: seconds = 0.0

@@ -11,13 +11,13 @@ from quorank.federation.attacks.closed_form import (
     Scaled,
     SignFlip,
 )
-from quorank.federation.attacks.fitted import Fang, Lies, Tailored
+from quorank.federation.attacks.fitted import Fang, Lies, Tailored, TwoPhase
 from quorank.parts import Family
 
-OF_UPDATES = (LittleIsEnough, Fang, SignFlip, Scaled, InnerProduct, MinMax, MinSum, Mimic, Tailored)
+OF_UPDATES = (LittleIsEnough, Fang, SignFlip, Scaled, InnerProduct, MinMax, MinSum, Mimic, Tailored, TwoPhase)
 ATTACKS: Family[Attack] = Family("attack", ClickPoisoning, *OF_UPDATES, Lies, base=Attack)
 
 __all__ = [
     "ATTACKS", "Attack", "ClickPoisoning", "Fang", "InnerProduct", "Lies", "LittleIsEnough", "Mimic", "MinMax", "MinSum",
-    "Scaled", "SignFlip", "Tailored",
+    "Scaled", "SignFlip", "Tailored", "TwoPhase",
 ]  # fmt: skip

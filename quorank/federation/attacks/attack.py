@@ -33,6 +33,10 @@ class AttackedRule(NamedTuple):
     history: Doubles | None = None  # (n, d) the rule's memory of each client
     beta: float = 0.0  # β: the rule remembers β·history + (1 − β)·update
 
+    def before(self, n: int, d: int) -> Doubles:
+        """Return the (n, d) memory of the clients; zeros in the first round and for a rule without memory."""
+        return np.zeros((n, d)) if self.history is None else self.history
+
 
 class AttackedCohort(NamedTuple):
     """Honest updates of a cohort, of which an attack replaces some."""

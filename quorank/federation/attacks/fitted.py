@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from quorank.errors import require_range
 from quorank.federation.attacks.attack import Attack, AttackedCohort, InformedAttack, Knowledge, opposite
 from quorank.federation.rules.centres import distances_to
 from quorank.federation.rules.neighbours import distances, krum_scores
@@ -149,29 +150,101 @@ class Tailored(Attack):
 
     def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
         """Return the updates that move the malicious clients to the best tried position."""
-        honest, malicious, rule = cohort.updates, cohort.malicious, cohort.rule
-        others = honest[~malicious]
+        others = cohort.updates[~cohort.malicious]
         if len(others) == 0:
             return cohort.own
-        before = rule.beta * (np.zeros_like(honest) if rule.history is None else rule.history)
-        remembered = before + (1.0 - rule.beta) * honest
-        past, mean = remembered[~malicious], others.mean(axis=0)
+        past, mean = remembered_updates(cohort)[~cohort.malicious], others.mean(axis=0)
         opposed = {"sign": np.sign(mean), "deviation": np.sign(mean) * past.std(axis=0), "memory": past.mean(axis=0)}
-        towards, centre = opposite(opposed.get(self.against, mean)), past.mean(axis=0)
-        spread = float(np.median(distances_to(past, centre)))
-        start = np.tile(centre, (int(malicious.sum()), 1))
-        if self.apart:
-            start += remembered[malicious] - remembered[malicious].mean(axis=0)
-        best, most = honest[malicious], -np.inf
-        for gamma in GAMMAS:
-            rows = np.array(honest)
-            rows[malicious] = (start + gamma * spread * towards - before[malicious]) / (1.0 - rule.beta)
-            if self.decoys:
-                _place_decoys(rows, malicious, towards)
-            moved = float(rule.combined(rows) @ towards)
-            if moved > most:
-                best, most = rows[malicious], moved
-        return best
+        towards = opposite(opposed.get(self.against, mean))
+        return best_position(cohort, towards, apart=self.apart, decoys=self.decoys)
+
+
+@dataclass(frozen=True)
+class TwoPhase(Attack):
+    """Attackers that change their direction in the last rounds, too late for the rule's memory.
+
+    The attacker knows all honest updates, the rule and its memory. In every round its clients move to the position
+    that `Tailored` finds best, along a direction p. C is the covariance of the honest clients' memory: a push along
+    directions in which honest clients differ by chance is found last.
+
+    Args:
+        clients: Number of malicious clients m, at least 1 and fewer than half of all.
+        before: First phase: "honest", honest updates; "drift", p = −C·(mean memory); "memory", p = −(mean memory).
+        turn: First round of the second phase, from 0; 0 leaves the first phase out.
+        after: Second phase: "ranker", p = −C·θ; "axis", p = ∓ the first eigenvector of C, against θ.
+
+    Raises:
+        BadInput: `value.out-of-range` if `turn` is below 0.
+
+    >>> updates = np.array([[1.0], [1.0], [3.0]])
+    >>> TwoPhase(turn=5).poison(updates, np.arange(3) < 1, np.ones(1), np.zeros(2), 5)[0]
+    array([-3.])
+    """
+
+    kind: ClassVar[str] = "two-phase"
+    knows_rule: ClassVar[bool] = True
+
+    before: Literal["honest", "drift", "memory"] = "drift"
+    turn: int = 197
+    after: Literal["ranker", "axis"] = "ranker"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_range("turn", self.turn, least=0, below=2**31)
+
+    def malicious_updates(self, cohort: AttackedCohort) -> Doubles:
+        """Return honest updates, or those that move the malicious clients to the best tried position."""
+        phase = self.before if cohort.round < self.turn else self.after
+        past = remembered_updates(cohort)[~cohort.malicious]
+        if phase == "honest" or len(past) == 0:
+            return cohort.own
+        mean = past.mean(axis=0)
+        differences = past - mean
+        if phase == "axis":
+            axis = np.linalg.svd(differences, full_matrices=False)[2][0]
+            return best_position(cohort, -axis if axis @ cohort.theta >= 0.0 else axis)
+        if phase == "memory":
+            return best_position(cohort, opposite(mean))
+        opposed = mean if phase == "drift" else cohort.theta
+        along = np.einsum("ij,j->i", differences, opposed)
+        return best_position(cohort, opposite(np.einsum("ij,i->j", differences, along)))
+
+
+def remembered_updates(cohort: AttackedCohort) -> Doubles:
+    """Return the rule's memory of each client after this round, (n, d), if all were honest."""
+    rule = cohort.rule
+    return rule.beta * rule.before(len(cohort.updates), len(cohort.theta)) + (1.0 - rule.beta) * cohort.updates
+
+
+def best_position(cohort: AttackedCohort, towards: Doubles, *, apart: bool = False, decoys: bool = False) -> Doubles:
+    """Return the malicious updates that move the rule's result farthest, of those tried.
+
+    They take the malicious clients, in the rule's memory, to μ_h + γ·r·p.
+
+    Args:
+        cohort: Cohort with at least one honest client.
+        towards: (d,) unit vector p.
+        apart: Whether malicious clients keep the differences between their honest updates.
+        decoys: Whether a tenth of them deviates orthogonally to p.
+    """
+    honest, malicious, rule = cohort.updates, cohort.malicious, cohort.rule
+    before, remembered = rule.beta * rule.before(*honest.shape), remembered_updates(cohort)
+    past = remembered[~malicious]
+    centre = past.mean(axis=0)
+    spread = float(np.median(distances_to(past, centre)))
+    start = np.tile(centre, (int(malicious.sum()), 1))
+    if apart:
+        start += remembered[malicious] - remembered[malicious].mean(axis=0)
+    best, most = honest[malicious], -np.inf
+    for gamma in GAMMAS:
+        rows = np.array(honest)
+        rows[malicious] = (start + gamma * spread * towards - before[malicious]) / (1.0 - rule.beta)
+        if decoys:
+            _place_decoys(rows, malicious, towards)
+        moved = float(rule.combined(rows) @ towards)
+        if moved > most:
+            best, most = rows[malicious], moved
+    return best
 
 
 def _place_decoys(rows: Doubles, malicious: Booleans, towards: Doubles) -> None:

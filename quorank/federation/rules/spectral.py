@@ -15,6 +15,10 @@ if R were the mean, exactly the mean of this round's updates, for any β. A remo
 The yardstick: where honest sums differ little, a small shift is suspicious. So the filter measures in units of the
 covariance of single rounds' updates, a running mean over the clients that the filter leaves in each round. A steady drift
 hardly shows in it, and becomes visible in S.
+
+The last rounds: an attacker that moves its sums at once moves R(S) as far as one that drifted there, and nothing is left
+to judge it by. Publish a mean of rankers in which round t counts t^γ (`add` with `average`): the last J of T rounds then
+move what is published by 1 − (1 − J/T)^(γ + 1) of what they move θ.
 """
 
 from __future__ import annotations

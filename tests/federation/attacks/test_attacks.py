@@ -27,6 +27,7 @@ from quorank.federation.attacks import (
     Scaled,
     SignFlip,
     Tailored,
+    TwoPhase,
 )
 from quorank.federation.attacks.closed_form import largest_z
 from quorank.kernels.draws import Purpose, key_of
@@ -45,6 +46,8 @@ EXAMPLES = [
     *(Mimic(knowledge=k, victim=v) for k in BOTH for v in ("first", "farthest")),
     *(Tailored(against=a) for a in ("update", "sign", "deviation", "memory")),
     Tailored(apart=True, decoys=True),
+    *(TwoPhase(before=b, turn=4) for b in ("honest", "drift", "memory")),
+    *(TwoPhase(turn=0, after=a) for a in ("ranker", "axis")),
 ]
 KINDS = pytest.mark.parametrize("kind", ATTACKS.members)
 
@@ -73,7 +76,7 @@ def test_partial_knowledge_sees_only_the_attacker_s_clients(kind) -> None:
     updates, theta = honest_updates(3)
     others = updates.copy()
     others[3:] = 7.0
-    if kind == "tailored":
+    if ATTACKS.members[kind].knows_rule:
         pytest.skip("it knows everything")
     fields = {field.name for field in dataclasses.fields(ATTACKS.members[kind])}
     knows = {"knowledge": "partial"} if "knowledge" in fields else {}

@@ -10,7 +10,7 @@ from honest_cohorts import first, honest_updates
 
 from quorank.engines.process import Simulator
 from quorank.federation import Federation
-from quorank.federation.attacks import InnerProduct, Mimic, MinMax, MinSum, Tailored
+from quorank.federation.attacks import InnerProduct, Mimic, MinMax, MinSum, Tailored, TwoPhase
 from quorank.federation.attacks.attack import AttackedRule
 from quorank.federation.attacks.fitted import GAMMAS
 from quorank.federation.rules import Krum, Mixing, SpectralFilter, TrimmedMean
@@ -109,6 +109,27 @@ def test_what_is_sent_takes_the_attackers_to_a_place_in_the_memory() -> None:
     centre = remembered[3:].mean(axis=0)
     spread = np.median(np.linalg.norm(remembered[3:] - centre, axis=1))
     assert min(abs(np.linalg.norm(remembered[0] - centre) / spread - gamma) for gamma in GAMMAS) < 1e-9
+
+
+@pytest.mark.parametrize("phase", ["honest", "drift", "memory", "ranker", "axis"])
+def test_each_of_two_phases_pushes_in_its_direction(phase) -> None:
+    """A mean moves with γ, so all stand at μ_h + 5·r·p, with p written out by NumPy's covariance."""
+    updates, theta = honest_updates(8)
+    history = np.random.default_rng(8).normal(size=updates.shape)
+    view = AttackedRule(lambda rows: (0.9 * history + 0.1 * rows).mean(axis=0), history, 0.9)
+    attack = TwoPhase(3, turn=0, after=phase) if phase in ("ranker", "axis") else TwoPhase(3, phase, turn=1)
+    sent = attack.poison(updates, first(3), theta, KEY, 0, view)
+    honest = (0.9 * history + 0.1 * updates)[3:]
+    mean, covariance = honest.mean(axis=0), np.cov(honest.T, bias=True)
+    axis = np.linalg.eigh(covariance)[1][:, -1]
+    axis *= np.sign(axis @ theta)
+    opposed = {"drift": covariance @ mean, "memory": mean, "ranker": covariance @ theta, "axis": axis}
+    if phase == "honest":
+        np.testing.assert_array_equal(sent, updates)
+        return
+    spread = np.median(np.linalg.norm(honest - mean, axis=1))
+    position = mean - GAMMAS[-1] * spread * opposed[phase] / np.linalg.norm(opposed[phase])
+    np.testing.assert_allclose((0.9 * history + 0.1 * sent)[:3], [position] * 3, rtol=1e-6, atol=1e-9)
 
 
 def test_the_simulator_shows_the_attack_the_rule_with_its_memory(tiny_collection) -> None:
