@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import killed, shoot
 from refusals import refused
 from scipy.stats import chi2
 from signed_calls import folder_of
@@ -40,8 +41,8 @@ def held(home: Home) -> Coordinator:
         return coordinator_of(home, Holder(store, home.key))
 
 
-def published(home: Home, longest: int) -> Doubles:
-    """The ranker after a round in which this client alone has learned anything."""
+def published(home: Home, longest: int, *, dies: bool = False) -> Doubles:
+    """The ranker after a round in which this client alone has learned anything; or a death before it is stored."""
     with closing(home.store()) as store:
         assert store.hold() is not None
         coordinator = coordinator_of(home, Holder(store, home.key))
@@ -52,6 +53,8 @@ def published(home: Home, longest: int) -> Doubles:
             release = np.full(FEATURES, np.floor(value * unit))
             verdict = coordinator.receive(Reply(coordinator.run, task.round, client, release, 3, True, (0.0, 0.0, 0.0)))
             assert verdict.accepted, verdict
+        if dies:
+            coordinator.storage.save = lambda saved: shoot()  # type: ignore[union-attr,method-assign]
         coordinator.advance()
         return coordinator.ranker * CLIENTS  # sums of updates, with their noise
 
@@ -79,6 +82,15 @@ def test_two_restores_of_one_backup_have_other_noise(saved: Path, tmp_path: Path
         rankers.append(published(Home.open(tmp_path / name), client))
     check_fresh(rankers[0] - rankers[1])
     check_fresh(rankers[0] - rankers[2] - CLIP / np.sqrt(FEATURES))
+
+
+def test_a_holder_that_is_killed_is_followed_with_the_same_noise(saved: Path, tmp_path: Path) -> None:
+    restore(saved, tmp_path / "one", skip=0)
+    one = Home.open(tmp_path / "one")
+    held(one)
+    shutil.copytree(one.path, tmp_path / "two")
+    killed(lambda: published(one, 0, dies=True))
+    assert published(one, 0).tobytes() == published(Home.open(tmp_path / "two"), 0).tobytes()
 
 
 def test_copies_of_a_folder_have_other_noise_for_other_updates(saved: Path, tmp_path: Path) -> None:
