@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -150,9 +151,29 @@ def ledger(
             stated = content.get("altogether") or content["privacy"] or {}
             shown = ("kind", "epsilon", "delta", "rounds", "horizon")
             each.append({"run": str(run)} | {key: stated.get(key) for key in shown})
-        print_result({"runs": each, "together": compose_runs(contents, delta)}, json, _show_together)
+        together = compose_runs(contents, delta) | _shared_noise(runs)
+        if together["shared_seeds"]:
+            say(f"quorank: warning: {together['method']}")
+        print_result({"runs": each, "together": together}, json, _show_together)
     if faults:
         raise typer.Exit(1)
+
+
+def _shared_noise(runs: Sequence[Path]) -> dict[str, Any]:
+    """Return the seeds that several simulated runs share; then no ε holds for them together, since their noise cancels."""
+    from quorank.experiments.run_directory import SUMMARY, RunSummary
+    from quorank.files.documents import read_json
+
+    by_seed: dict[int, list[str]] = {}
+    for run in runs:
+        if (run / SUMMARY).is_file():  # a coordinator draws from a secret of its own
+            by_seed.setdefault(read_json(run / SUMMARY, RunSummary)["seed"], []).append(f"{run}")
+    shared = {seed: names for seed, names in by_seed.items() if len(names) > 1}
+    if not shared:
+        return {"shared_seeds": []}
+    which = "; ".join(f"{', '.join(names)}: drawn from seed {seed}" for seed, names in shared.items())
+    sentence = "runs of one seed share their noise, which a difference of their sums takes off, so no ε holds for both"
+    return {"epsilon": None, "method": f"{sentence} ({which}); repeat with other seeds", "shared_seeds": [*shared]}
 
 
 def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:

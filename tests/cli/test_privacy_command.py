@@ -113,9 +113,29 @@ def test_a_falsified_ledger_is_said(quorank: Quorank, private_run: Path) -> None
         assert outcome.code == 1 and "add up to 8" in outcome.err and (len(runs) == 1 or outcome.out == "")
 
 
+def copy_with_seed(run: Path, name: str, seed: int) -> None:
+    """A copy of a run, as another seed would have given it but for its numbers."""
+    shutil.copytree(run, name)
+    summary = json.loads((run / "summary.json").read_text()) | {"seed": seed}
+    Path(name, "summary.json").write_text(json.dumps(summary))
+
+
+def test_runs_of_one_seed_share_their_noise_and_state_no_epsilon(quorank: Quorank, private_run: Path) -> None:
+    """The difference of two sums under the same noise has none."""
+    copy_with_seed(private_run, "same", 1)
+    copy_with_seed(private_run, "other", 2)
+    outcome = quorank("privacy", "ledger", private_run, "other", "same", "--json")
+    together = json.loads(outcome.out)["together"]
+    assert (outcome.code, together["epsilon"], together["shared_seeds"]) == (0, None, [1])
+    assert outcome.err == f"quorank: warning: {together['method']}\n" and "made, same: drawn from seed 1" in outcome.err
+    assert "the run states no ε" in quorank("privacy", "ledger", private_run, "same").out
+    apart = quorank("privacy", "ledger", private_run, "other", "--json")
+    assert apart.err == "" and json.loads(apart.out)["together"]["shared_seeds"] == []
+
+
 def test_several_runs_are_composed_at_one_delta(quorank: Quorank, private_run: Path) -> None:
     """Two runs of 30 rounds with the same noise are one of 60; ε used to be known of each alone."""
-    shutil.copytree(private_run, "again")
+    copy_with_seed(private_run, "again", 2)
     z = json.loads((private_run / "summary.json").read_text())["privacy"]["noise_multiplier"]
     found = json.loads(quorank("privacy", "ledger", private_run, "again", "--json").out)
     composed = dp.SelfComposedDpEvent(dp.GaussianDpEvent(z), 60)
