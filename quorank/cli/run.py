@@ -133,13 +133,12 @@ def _run_one(
 ) -> dict[str, Any]:
     """Run an experiment with progress, logs and a page; return its summary."""
     from quorank.experiments.kept_updates import WARNING
-    from quorank.experiments.run_directory import CLIENTS, is_finished, tidy
+    from quorank.experiments.run_directory import CLIENTS, is_finished
     from quorank.experiments.run_logs import open_logs
     from quorank.experiments.runner import run_experiment
     from quorank.reports.report import report_page
 
     if how["resume"]:
-        tidy(folder)
         require(not is_finished(folder), "run.finished", "this run is finished; nothing to resume", str(folder))
     if experiment.keep_every and experiment.federation.privacy.protects:
         say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")

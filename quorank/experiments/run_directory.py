@@ -40,6 +40,7 @@ CHECKPOINT, CONFIG, SUMMARY, RANKER = "checkpoint.npz", "run.toml", "summary.jso
 HISTORY, LEDGER, REPORT = "history.parquet", "ledger.json", "report.html"
 ROUNDS = "rounds.parquet"  # online metrics of every round; `history.parquet` has rows of evaluated rounds only
 UNLEARNED = "unlearned.json"
+LOCK = "run.lock"  # held by the process that plays the run
 CARRIED = "carried.bin"  # updates that clients on a network carry into the next round (`engines.simulated_clients`)
 GRID_INDEX, GRID_FILE = "grid.json", "grid.toml"
 OUTPUTS = (SUMMARY, MANIFEST, RANKER, HISTORY, ROUNDS, LEDGER, REPORT, CHECKPOINT, CONFIG, UNLEARNED)
@@ -109,6 +110,7 @@ def clear(folder: Path) -> None:
 def remove(folder: Path) -> None:
     """Delete a failed run, and its directory if nothing else is in it."""
     clear(folder)
+    (folder / LOCK).unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
 

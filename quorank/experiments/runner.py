@@ -37,7 +37,7 @@ from quorank.experiments.tree_rounds import TreeRounds
 from quorank.experiments.workload import UpdateRounds, experiment_collection, with_learned_ranges
 from quorank.federation import State
 from quorank.files.arrow import parquet_bytes
-from quorank.files.atomic import make_folder, sha256, write_whole
+from quorank.files.atomic import ProcessLock, make_folder, sha256, write_whole
 from quorank.files.documents import MANIFEST, json_bytes, write_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads, interruptible
@@ -234,7 +234,7 @@ def run_experiment(
         The content of `summary.json`.
 
     Raises:
-        BadInput: The experiment, its data or the directory cannot be used.
+        BadInput: The experiment, its data or the directory cannot be used; `folder.busy` while another process plays it.
         Interrupted: The run was stopped; its checkpoint is saved.
     """
     if engine is not None:
@@ -248,13 +248,33 @@ def run_experiment(
         runner.updates  # noqa: B018  a run of trees is refused before anything is written
     elif experiment.keep_every:
         kept = runner.updates.kept = KeptUpdates(experiment.keep_every, folder)
-    if resume:
-        _restore(runner, folder, kept)
-    else:
-        make_folder(folder)
-        storage.clear(folder)
-        write_whole(folder / storage.CONFIG, storage.config_bytes(experiment))
-    opened(runner)
+    make_folder(folder)
+    with ProcessLock(folder / storage.LOCK).hold("another process plays this run; wait until it has ended, or stop it"):
+        try:
+            if resume:
+                _restore(runner, folder, kept)
+            else:
+                storage.clear(folder)
+                write_whole(folder / storage.CONFIG, storage.config_bytes(experiment))
+            opened(runner)
+            _play_rounds(runner, folder, kept, watch, stop, engine, resume=resume)
+            return _write_results(runner, folder, kept, report)
+        finally:
+            (folder / storage.LOCK).unlink(missing_ok=True)
+
+
+def _play_rounds(
+    runner: Runner,
+    folder: Path,
+    kept: KeptUpdates | None,
+    watch: Watch | None,
+    stop: Callable[[], bool] | None,
+    engine: Engine | None,
+    *,
+    resume: bool,
+) -> None:
+    """Play the rounds that are left, with checkpoints; a new run that is refused leaves nothing."""
+    experiment = runner.experiment
     try:
         with interruptible() as asked:
 
@@ -273,7 +293,6 @@ def run_experiment(
         if not resume:
             storage.remove(folder)  # the corrected command may use the directory
         raise
-    return _write_results(runner, folder, kept, report)
 
 
 def _restore(runner: Runner, folder: Path, kept: KeptUpdates | None) -> None:

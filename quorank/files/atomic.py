@@ -175,6 +175,9 @@ class ProcessLock:
         except OSError:
             os.close(descriptor)
             return False
+        if os.fstat(descriptor).st_nlink == 0:  # its holder has just deleted it, and others may hold a new one
+            os.close(descriptor)
+            return False
         self._descriptor = descriptor
         with contextlib.suppress(OSError):  # on a full disk the lock is held without a name
             os.ftruncate(descriptor, 0)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import SMALL, Outcome, Quorank, command, environment
+from command_line import SMALL, Outcome, Quorank, as_process, command, environment
 from quick_runs import run_quickly
 from small_runs import files_of
 
@@ -91,6 +91,23 @@ def played(text: str, folder: Path) -> Path:
     return folder
 
 
+def test_a_run_that_is_still_going_is_neither_resumed_nor_replaced(own_folder: Path, tmp_path: Path) -> None:
+    Path("long.toml").write_text(LONG)
+    process = start(own_folder, tmp_path, "long.toml", "--out", "made", "--threads", 1)
+    assert process.stderr is not None
+    try:
+        for _ in range(LINES):
+            process.stderr.readline()
+        before = {path.name: path.read_bytes() for path in Path("made").iterdir()}
+        for how in (("--resume", "made"), ("long.toml", "--out", "made", "--overwrite")):
+            told = as_process(own_folder, tmp_path, "run", *how).refused()
+            assert told == "made: another process plays this run; wait until it has ended, or stop it"
+        assert {path.name: path.read_bytes() for path in Path("made").iterdir()} == before and process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return played(LONG, tmp_path_factory.mktemp("uninterrupted") / "run")
@@ -123,7 +140,7 @@ def test_ctrl_c_then_resume_then_kill_then_resume(
 
     killed = stopped(own_folder, tmp_path, signal.SIGKILL, "--resume", "made", "--threads", 1)
     assert killed.code == -signal.SIGKILL
-    assert names(made) == {"run.toml", "checkpoint.npz"}
+    assert names(made) == {"run.toml", "checkpoint.npz", "run.lock"}
     assert (made / "checkpoint.npz").read_bytes() == kept
 
     ended = stopped(own_folder, tmp_path, signal.SIGTERM, "--resume", "made", "--threads", 1)
