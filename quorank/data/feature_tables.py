@@ -43,10 +43,12 @@ def read_feature_table(path: Path, names: Sequence[str], missing: float = 0.0) -
     if ending.endswith((".parquet", ".pq")):
         import pyarrow as pa
 
-        batches = untrusted_batches(path, "parquet", code="features.unreadable")
-        return _of_arrow(pa.Table.from_batches(batches), names, path)
+        batches = [*untrusted_batches(path, "parquet", code="features.unreadable")]
+        with translate_errors(path, "a table"):
+            table = pa.Table.from_batches(batches)
+        return _of_arrow(table, names, path)
     if ending.endswith((".csv", ".csv.gz")):
-        return _of_arrow(_csv(path, names), names, path)
+        return _of_arrow(_csv(path, names), names, path, "line", 2)
     return _letor(path, len(names), missing)
 
 
@@ -89,7 +91,8 @@ def _csv(path: Path, names: Sequence[str]) -> Any:
         raise BadInput("features.unreadable", f"is no table of numbers ({first_line(error)})", f"{path}") from None
 
 
-def _of_arrow(table: Any, names: Sequence[str], path: Path) -> FeatureTable:
+def _of_arrow(table: Any, names: Sequence[str], path: Path, place: str = "row", first_row: int = 1) -> FeatureTable:
+    """Return the features and ids of a table; errors count its rows from `first_row` and call each a `place`."""
     import pyarrow as pa
 
     with translate_errors(path, "a table with names in UTF-8"):
@@ -106,7 +109,11 @@ def _of_arrow(table: Any, names: Sequence[str], path: Path) -> FeatureTable:
     with np.errstate(over="ignore"):
         for first in range(0, len(out), _BLOCK):
             rows = slice(first, first + _BLOCK)
-            out[rows] = np.array([column[rows] for column in found], dtype=np.float32).T
+            exact = np.array([column[rows] for column in found]).T
+            out[rows] = exact
+            for row, at in np.argwhere(np.isinf(out[rows]) & np.isfinite(exact))[:1].tolist():
+                where = f"{path}: {place} {first + row + first_row}: column {brief(names[at])}"
+                raise BadInput("features.too-large", f"{exact[row, at]:g} is beyond float32, ±3.4e+38", where)
     return FeatureTable(out, *(_texts(table, name, path) for name in (QUERY, DOCUMENT)))
 
 

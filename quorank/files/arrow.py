@@ -99,7 +99,9 @@ def untrusted_batches(
                     hint = f"if you trust it, raise {RATIO_VARIABLE} or {BYTES_VARIABLE}"
                     require(total <= most, "file.too-large", f"{sentence}; {hint}", f"{path}")
                     yield batch
-            except (pa.ArrowException, OSError) as error:
+            except BadInput:
+                raise
+            except Exception as error:  # the library raises IndexError, KeyError and others over a strange schema
                 fault = first_line(error)
             message = process.stderr.read().decode(errors="replace").strip().partition("\n")[0]
             if process.wait() != 0 or fault:  # a stream that is cut off ends without an error

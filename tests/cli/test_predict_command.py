@@ -80,6 +80,15 @@ def test_scores_are_those_that_evaluate_ranks_by(quorank: Quorank, ranker, norma
     assert Path("e.run").read_bytes() == Path("p.run").read_bytes()
 
 
+@pytest.mark.parametrize(("number", "line"), [("1e39", 3), ("-3.5e38", 3)])
+def test_a_number_beyond_float32_is_refused_with_its_line_and_column(quorank: Quorank, number: str, line: int) -> None:
+    saved(Linear(), RawFeatures()).save(Path("ranker.json"))
+    rows = [["1.0"] * N, ["1.0", number, *["3.4028234e38"] * (N - 2)]]
+    Path("rows.csv").write_text("\n".join(",".join(f'"{word}"' for word in row) for row in [NAMES, *rows]) + "\n")
+    told = quorank("predict", "ranker.json", "rows.csv").refused()
+    assert told.startswith(f"rows.csv: line {line}: column {NAMES[1]!r}: {float(number):g} is beyond float32")
+
+
 def test_trec_files_give_the_figures_of_evaluate(quorank: Quorank) -> None:
     import ir_measures
     from ir_measures import nDCG
@@ -112,7 +121,10 @@ def test_tables_that_do_not_fit_are_refused_by_name(quorank: Quorank, ending: st
         ({"qid": [1], "a": [1.0], "b": [1.0], "c": [1.0], "d": [2]}, ("'c', 'd'",)),
         ({"a": [1.0], "b": [1.0]}, ("qid",)),
         ({"qid": [1, 2], "a": [1.0, 2.0], "b": ["x", "y"]}, ("numbers",)),
-        ({"qid": [1, 2], "a": [1.0, 2.0], "b": [1.0, 1e300]}, ("row 1", "1e+300" if ending == ".none" else "inf")),
+        (
+            {"qid": [1, 2], "a": [1.0, 2.0], "b": [1.0, 1e300]},
+            ("row 2" if ending == ".parquet" else "line 3", "column 'b': 1e+300 is beyond float32"),
+        ),
         ({"qid": ["1", ""], "a": [1.0, 2.0], "b": [1.0, 2.0]}, ("qid", "row 2")),
     ):
         sentence = quorank("predict", "r.json", written(columns, Path(f"t{ending}")), "--out", "s").refused()
