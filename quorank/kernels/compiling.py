@@ -18,6 +18,8 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload
 
+from quorank.errors import require
+
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, lockf
 
@@ -38,6 +40,8 @@ def compile_with_numba(
     seven arguments, which cost more than many bodies. Kernels copy arrays in loops, because the error message of
     `a[:] = b` takes 1.5 s to compile.
     """
+    sentence = "is set, and kernels are compiled; unset it"
+    require(not config.DISABLE_JIT, "kernels.not-compiled", sentence, "NUMBA_DISABLE_JIT")
     dispatcher: Any = njit(nogil=True, error_model="numpy", forceinline=True, _nrt=allocates)(function)
     dispatcher.get_call_template = partial(_template_without_literals, dispatcher.get_call_template)
     before = config.CACHE_DIR

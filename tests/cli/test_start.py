@@ -95,6 +95,14 @@ print(cache_folder(""))
 """
 
 
+def test_a_disabled_compiler_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    disabled = {**environment(tmp_path), "NUMBA_DISABLE_JIT": "1"}
+    words = command("run", "small.toml", "-q")[1:]
+    told = python(tmp_path, *words, cwd=tmp_path, variables=disabled).refused()
+    assert told == "NUMBA_DISABLE_JIT: is set, and kernels are compiled; unset it"
+
+
 def test_without_a_home_that_can_be_written_kernels_are_kept_below_the_temporary_folder(tmp_path: Path) -> None:
     """Once `cannot cache function`."""
     temporary = tmp_path / "tmp"
