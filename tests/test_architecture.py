@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import quorank
@@ -319,3 +321,21 @@ def test_the_threat_model_names_tests_that_exist() -> None:
     ]
     trusted = text.split("## Whoever sees")[0]
     assert [row for row in claims if "test_" not in row and "not protected" not in row and row not in trusted] == []
+
+
+FIXED = {  # first versions without a known advisory, and the last one that they fix
+    "cryptography": (50,),  # CVE-2026-69247
+    "jinja2": (3, 1, 6),  # CVE-2025-27516
+    "onnx": (1, 21),  # CVE-2026-27489
+    "pypdf": (6, 16, 1),  # CVE-2026-84310
+    "starlette": (1, 3, 1),  # GHSA-82w8-qh3p-5jfq
+}
+
+
+def test_no_version_with_a_known_hole_is_accepted() -> None:
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    bounds = [re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", line) for line in wanted]
+    found = [(bound[1].lower(), tuple(map(int, bound[2].split(".")))) for bound in bounds if bound]
+    assert {name for name, _ in found} >= {*FIXED}
+    assert [(name, least) for name, least in found if least < FIXED.get(name, ())] == []
