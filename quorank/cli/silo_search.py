@@ -180,6 +180,7 @@ def audit(
         "rare words first": lambda: dictionary_attack(owner, rare, terms, seed),
         "one document": lambda: anchor_attack(owner, frequent, terms, seed),
         "two members together": lambda: dictionary_attack(owner, frequent, terms, seed, members=2),
+        "one document, two members": lambda: anchor_attack(owner, frequent, terms, seed, members=2),
         "refusals, for a year": lambda: probe_attack(owner, frequent, terms, seed, probes=year, spend=True),
         "full documents, for a year": lambda: probe_attack(owner, frequent, terms, seed, probes=year, spend=False),
         "frequent words, no budget": lambda: dictionary_attack(owner, frequent, free, seed),

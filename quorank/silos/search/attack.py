@@ -118,13 +118,15 @@ def dictionary_attack(
     return compare_pairs(holding.documents.body, attacker.told, attacker.questions, refused=refused)
 
 
-def anchor_attack(holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1) -> AttackOutcome:
+def anchor_attack(
+    holding: Holding, dictionary: Sequence[str], terms: SearchTerms, seed: int = 1, members: int = 1
+) -> AttackOutcome:
     """Rebuild the first document with a unique word: ask about that word together with every word of a dictionary."""
     index = holding.documents.body
     alone = np.flatnonzero(index.document_frequency == 1)
     document = int(index.postings(int(alone[0]))[0][0]) if len(alone) else 0
     anchor = index.vocabulary[int(alone[0])] if len(alone) else dictionary[0]
-    attacker = SearchAttacker(holding, terms, seed)
+    attacker = SearchAttacker(holding, terms, seed, members)
     refused = attacker.ask_everything([(anchor, word) for word in dictionary if word != anchor])
     return compare_pairs(index, attacker.told, attacker.questions, refused=refused, document=document)
 
