@@ -5,9 +5,9 @@
 STUDY is `rules` (every attack on every rule; --clients of which --malicious attack; --rules, --attacks and --presets choose
 some), `personal` (type 1 with offsets that clients keep; --clients and --overlap change it) or `unlearning` (ten clients of
 which one leaves, honest or malicious; --runs is the folder of its runs). Rules are compared with the mean that nobody
-attacks, run by run with the same seed. Figures are means over the seeds, ± is their standard error, ≤ the worst run; every run is
-appended to --out as soon as it is done and not made again, so the program can be stopped and started. Prints Markdown;
---json FILE writes the losses too.
+attacks, run by run with the same seed. Figures are means over the seeds, ± is their standard error, ≤ the worst run; every
+run is appended to --out as soon as it is done and not made again, so the program can be stopped and started. Prints
+Markdown; --json FILE writes the losses too.
 """
 
 from __future__ import annotations
