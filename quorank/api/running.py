@@ -187,7 +187,7 @@ def run(
     log: Sequence[str] = (),
     report: bool = True,
 ) -> RunResult:
-    """Run an experiment into a directory, as `quorank run` does, to the same bits.
+    """Run an experiment into a directory, as `quorank run` does, to the same bits unless the run is `processor_dependent`.
 
     Ctrl-C stops after the current round and raises `Interrupted`; `resume` continues the run.
 

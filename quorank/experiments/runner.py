@@ -5,6 +5,7 @@ There is one loop, `Runner.run`. Its rounds are of updates (`workload`) or of tr
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -41,6 +42,7 @@ from quorank.files.atomic import ProcessLock, make_folder, sha256, write_whole
 from quorank.files.documents import MANIFEST, json_bytes, write_manifest
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import available_threads, interruptible
+from quorank.kernels.steady import DIFFERENT, is_steady
 from quorank.learning.lambdamart import not_by_updates
 from quorank.privacy import Mechanism
 from quorank.privacy.ledger import ledger
@@ -181,6 +183,7 @@ class Runner:
             **self.rounds.summary(self.state, progress),
             "seed": self.experiment.seed,
             "version": __version__,
+            **({} if is_steady() else {"processor_dependent": True}),
             "evaluation": {
                 "k": plan.k,
                 "cutoffs": sorted({10, *plan.cutoffs}),
@@ -248,6 +251,8 @@ def run_experiment(
         runner.updates  # noqa: B018  a run of trees is refused before anything is written
     elif experiment.keep_every:
         kept = runner.updates.kept = KeptUpdates(experiment.keep_every, folder)
+    if not is_steady():
+        logging.getLogger("quorank").warning("quorank: %s", DIFFERENT)
     make_folder(folder)
     with ProcessLock(folder / storage.LOCK).hold("another process plays this run; wait until it has ended, or stop it"):
         try:

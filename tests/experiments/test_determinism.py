@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from quick_runs import run_quickly
 from small_runs import experiment, played
+
+from quorank.kernels.steady import steady_environment
 
 LEARNERS = {
     "pdgd": ["learner=pdgd"],
@@ -45,6 +50,22 @@ def test_another_seed_gives_another_run(learner: str, ranker: str) -> None:
     assert found[0] == found[2]
     rankers, histories = {ranker for ranker, _ in found}, {history for _, history in found}
     assert len(rankers) == len(histories) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steady", [False, True])
+def test_a_program_whose_bits_are_not_the_command_line_s_is_told(tmp_path: Path, *, steady: bool) -> None:
+    """A program loads NumPy as it likes; its run has the bits of the command line, or says that they are others."""
+    text = """import quorank as qr, sys
+    qr.run({"data": {"source": "synthetic:mq2007", "queries": 60}, "federation": {"rounds": 6}}, out=sys.argv[1])"""
+    known = steady_environment()
+    plain = {name: value for name, value in os.environ.items() if name not in known}
+    words = [sys.executable, "-c", text.replace("\n    ", "\n"), str(tmp_path / "run")]
+    done = subprocess.run(words, env=plain | (known if steady else {}), capture_output=True, text=True, check=True)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    differs = not steady and "OPENBLAS_CORETYPE" in known
+    assert summary.get("processor_dependent", False) is differs
+    assert ("processor_dependent" in done.stderr) is differs
 
 
 def test_more_rounds_begin_like_fewer(tmp_path: Path) -> None:
