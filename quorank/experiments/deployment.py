@@ -94,7 +94,7 @@ def deployed_coordinator(
     mechanism = federation.privacy.mechanism(setting, secret)
     state = replace(federation.start(start_of(experiment, n_features)), private=mechanism.start())
     fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
-    limits = replace(rules, max_interactions=setting.interactions, minimum_replies=fewest)
+    limits = replace(rules, max_interactions=setting.interactions, minimum_replies=fewest, simulated=False)
     basis = (federation, mechanism, state, experiment.rounds, run, secret, limits, keeping, clock)
     may_reply = enrolled if federation.participation.open_arrivals else None
     return Coordinator(*basis, metric_response=figure, enrolled=may_reply)

@@ -42,6 +42,7 @@ class RoundLimits:
         deadline: Seconds after which `minimum_fraction` suffices.
         max_norm: Upper bound on the L2 norm of a release when the privacy mechanism has none.
         max_interactions: Upper bound on the interactions a client may report; defaults to the planned number.
+        simulated: Accept the statistics of simulated users; else a reply holds no number but its release and metric.
         minimum_replies: Replies without which no round closes, at any time; noise drawn in shares needs them.
 
     >>> RoundLimits(minimum_fraction=0.8, deadline=60.0).closes(replies=80, cohort=100, elapsed=61.0)
@@ -54,6 +55,7 @@ class RoundLimits:
     max_norm: float = 1e6
     max_interactions: int | None = None
     minimum_replies: int = 1
+    simulated: bool = True
 
     def __post_init__(self) -> None:
         require_range("minimum_replies", self.minimum_replies, least=1)
@@ -248,8 +250,8 @@ class Coordinator:
         numbers = self.limits.max_interactions or self.federation.interactions, self.limits.max_norm, replies
         sent = mechanism.unit_of(state.private), mechanism.weighted
         clip = (None, False) if bound is None else (bound.clip, bound.integers)
-        limits = ReplyLimits(self.run, state.round, size, *numbers, *sent, *clip)
-        return limits if metric is None else replace(limits, metric_steps=metric.steps)
+        steps = metric.steps if metric is not None else None if self.limits.simulated else 0
+        return ReplyLimits(self.run, state.round, size, *numbers, *sent, *clip, metric_steps=steps)
 
     def is_complete(self) -> bool:
         """Return whether the open round can close."""

@@ -143,7 +143,7 @@ class ReplyLimits:
     weighted: bool = False  # a release is weighted by its interactions
     clip: float | None = None  # bound of the round's privacy mechanism, if it has one
     integers: bool = False  # releases are integers
-    metric_steps: int | None = None  # range of the reported metric, if one is reported
+    metric_steps: int | None = None  # largest reported metric, 0 without one; None: statistics of simulated users
 
     def check_content(self, content: bytes, client: int) -> None:
         """Refuse bytes that are no reply of this client to this run and round within the bounds."""
@@ -164,7 +164,9 @@ class ReplyLimits:
         require(bool(np.isfinite(numbers).all()), "reply.not-finite", "the release holds a number that is not finite")
         if self.metric_steps is not None:
             step, *others = reply.statistics
-            sentence = f"the reported metric is not one of the integers 0 to {self.metric_steps}"
+            sentence = "the reply holds a metric, and none was agreed"
+            if self.metric_steps:
+                sentence = f"the reported metric is not one of the integers 0 to {self.metric_steps}"
             require(step in range(self.metric_steps + 1) and not any(others), "reply.figure", sentence)
         sentence = f"the reply claims more or fewer interactions than 1 to {self.max_interactions}"
         require(1 <= reply.interactions <= self.max_interactions, "reply.weight", sentence)

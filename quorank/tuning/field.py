@@ -301,7 +301,9 @@ class OpenVersion:
 
     def limits(self, state: TuningState) -> ReplyLimits:
         """Return the checks of replies to this version before they are confirmed."""
-        return ReplyLimits(self.run, state.version, self.terms.parameters, MOST_SEARCHES, LONGEST_RELEASE, 1)
+        bounds = MOST_SEARCHES, LONGEST_RELEASE, 1
+        steps = None if state.version >= self.tuning.iterations else 0
+        return ReplyLimits(self.run, state.version, self.terms.parameters, *bounds, metric_steps=steps)
 
     # ------------------------------------------------------------ replies
 
@@ -321,8 +323,11 @@ class OpenVersion:
         require(reply.client == member, "reply.other-client", "the reply names another client than its sender")
         shaped = reply.release.shape == (self.terms.parameters,) and reply.round == self.version
         require(shaped and reply.run == self.run, "reply.shape", "the reply is not to this version")
+        metrics = len(self._private_means.study.metrics) if self.learned else 0
+        unasked = any(reply.statistics[metrics:]) or (self.learned and reply.release.any())
+        require(not unasked, "reply.figure", "the reply holds numbers that nobody agreed to")
         if self.learned:
-            allowed = self._private_means.allows(reply.statistics[: len(self._private_means.study.metrics)])
+            allowed = self._private_means.allows(reply.statistics[:metrics])
             require(allowed, "reply.no-answer", "the answer has values that no honest device sends")
         else:
             learns = self.terms.study is None or self.terms.learns(self._key_of(member))

@@ -72,6 +72,10 @@ class Devices(Fleet):
         self.keys = enrolled(self.store, CLIENTS) if not self.store.admitted() else {}
         self.log = io.StringIO()
 
+    def answer(self, member, task) -> bytes:
+        (reply,) = self.simulator.replies(task, np.array([member]))
+        return self.lies.get(member, encode_reply)(replace(reply, statistics=(0.0, 0.0, 0.0)))
+
     def reply(self, found) -> None:
         task = decode_task(found.content)
         for member in self.members():
@@ -192,10 +196,26 @@ def test_who_leaves_after_a_backup_is_let_go_by_the_restored_service_too(devices
     restore(tmp_path / "yesterday", tmp_path / "again", skip=0)
     again = Devices(Home.open(tmp_path / "again"), runner)
     assert again.store.leaving(2) == (asked[0], None)
-    reports = again.play().coordinator.reports
-    assert [report.participants for report in reports] == [CLIENTS, CLIENTS - 1, CLIENTS - 1]
+    first, *later = (report.participants for report in again.play().coordinator.reports)
+    assert first == CLIENTS and later and set(later) == {CLIENTS - 1}
     assert again.store.leaving(2) == devices.store.leaving(2)
     assert again.events().count("rebuilding_finished") == 1
+
+
+def test_a_rebuilding_may_take_the_place_of_the_last_round(tmp_path) -> None:
+    home = home_of(tmp_path / "home", PRIVATE)
+    devices, asked = Devices(home, Runner(home.experiment, threads=1)), []
+
+    def step() -> None:
+        found = devices.store.publication()
+        if found is not None and found.round == ROUNDS - 2 and not asked:
+            asked.append(leaving_request(home.terms(2), devices.keys[2], 5.0, b"nonce"))
+            assert not sent(devices.store, 2, "leave", 0, asked[0]).code
+
+    devices.then = step
+    coordinator = devices.play().coordinator
+    assert coordinator.done and coordinator.rounds == len(coordinator.reports) == ROUNDS - 1
+    assert devices.events()[-1] == "finished" and devices.store.leaving(2)[1] is not None
 
 
 def test_a_client_leaves_after_the_last_round(devices, runner) -> None:
@@ -266,6 +286,15 @@ def test_reports_of_members_are_in_status_and_ledger(tmp_path) -> None:
     book = read_ledger(home.path)
     assert book["reports"]["epsilon"] == ROUNDS * 1.0
     assert Status.read(devices.store.document("status.json")).report_epsilon == 1.0
+
+
+def test_a_reply_with_statistics_that_nobody_agreed_to_is_refused(devices) -> None:
+    devices.lies[1] = lambda reply: encode_reply(replace(reply, statistics=(0.7, 0.0, 0.0)))
+    coordinator = devices.play().coordinator
+    assert coordinator.done and coordinator.refused == {"reply.figure": ROUNDS}
+    assert [(report.participants, report.online_ndcg) for report in coordinator.reports] == [
+        (CLIENTS - 1, 0.0)
+    ] * ROUNDS
 
 
 def test_as_many_reports_count_as_a_device_may_send(tmp_path) -> None:

@@ -81,11 +81,14 @@ def test_what_cannot_count_leaves_its_place_to_others(tmp_path: Path) -> None:
     assert not fleet.lie(0, release=np.full(size, 1e300)).code
     assert not fleet.lie(1, release=np.concatenate((np.zeros(size - 1), [2.0]))).code  # more than a first place
     assert not fleet.lie(2, client=3).code
-    assert not fleet.send(3).code
+    assert not fleet.lie(3, statistics=(1.0, 0.0, 0.0)).code
     assert fleet.send(4).code == "reply.round-full"
     service.look()
-    assert service.version.refused == {"reply.not-usable": 2, "reply.other-client": 1} and not service.version.learned
-    assert [fleet.send(member).code for member in (4, 5, 6)] == ["", "", ""]
+    assert (
+        service.version.refused == {"reply.not-usable": 2, "reply.other-client": 1, "reply.figure": 1}
+        and not service.version.learned
+    )
+    assert [fleet.send(member).code for member in (4, 5, 6, 7)] == [""] * 4
     service.look()
     assert service.version.learned and not service.version.refused
 

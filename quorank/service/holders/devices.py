@@ -163,9 +163,10 @@ class Service(Held[Home]):
             self.publish()
 
     def look(self) -> bool:
-        """Play a round to its end."""
+        """Play a round to its end, unless rebuildings took the place of the last ones."""
         self._process_leavers()
-        self.closed(self.holder.round(self.coordinator))
+        if not self.done:
+            self.closed(self.holder.round(self.coordinator))
         self.retry(self._write_outputs)
         return True
 
