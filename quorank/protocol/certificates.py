@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import inspect
 import ipaddress
+import math
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,12 +91,12 @@ class Authority:
 
 
 def days_left(certificate: Path) -> float:
-    """Return the remaining days of a certificate; 0 where it cannot be read."""
+    """Return the remaining days of a certificate; -inf where it cannot be read."""
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
         return (found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)).total_seconds() / 86400.0
     except Exception:  # the library raises several error classes
-        return 0.0
+        return -math.inf
 
 
 def fit_together(certificate: Path, key: Path) -> bool:

@@ -259,7 +259,7 @@ class Home:
             self.issue(self.settings)
 
     def days_left(self) -> float:
-        """Return the remaining days of the service's certificate; 0 where it cannot be read."""
+        """Return the remaining days of the service's certificate; -inf where it cannot be read."""
         return float("inf") if self.tls is None else days_left(self.tls[0])
 
     @property

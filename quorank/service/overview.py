@@ -16,6 +16,7 @@ from typing import Any
 from quorank import __version__
 from quorank.errors import BadInput
 from quorank.files.documents import parse_json
+from quorank.protocol.certificates import fit_together
 from quorank.service.dashboard.event_log import add_refusals, plain_event
 from quorank.service.dashboard.status import (
     LISTED,
@@ -49,6 +50,7 @@ class Overview:
     def __init__(self, home: Home, writer: Writer | None = None) -> None:
         self.home, self.writer = home, writer
         self._store: SqlStore | None = None
+        self._since, self._days = time.monotonic(), home.days_left()  # a worker serves the certificate of its start
         self._judged: tuple[float, tuple[Problem, ...]] | None = None
 
     @contextlib.contextmanager
@@ -79,7 +81,7 @@ class Overview:
         return self._judged[1]
 
     def _problems(self) -> Iterator[Problem]:
-        days = self.home.days_left()
+        days, files = self._days - (time.monotonic() - self._since) / 86400.0, self.home.tls
         try:
             free = shutil.disk_usage(self.home.path).free
             if free < LEAST_FREE_BYTES:
@@ -89,7 +91,10 @@ class Overview:
                 yield from self._problems_in(store)
         except (OSError, BadInput):
             yield Problem("store.unreachable", "the store cannot be read; nothing is accepted", fatal=True)
-        if days < LEAST_DAYS:
+        if files is not None and not fit_together(*files):
+            sentence = "certificate and key on the disk cannot be used, and a restart would fail: replace them"
+            yield Problem("certificate.unreadable", sentence)
+        if -math.inf < days < LEAST_DAYS:
             sentence = "the certificate has expired: members cannot connect"
             if days > 0.0:
                 sentence = (

@@ -90,6 +90,11 @@ def test_certificates_follow_the_address_and_are_renewed(home: Home, monkeypatch
     home.renew()
     assert found() != second
     found().verify_directly_issued_by(x509.load_pem_x509_certificate(home.authority))
+    overview, good = Overview(home), (home.path / "server.pem").read_bytes()
+    (home.path / "server.pem").write_bytes(b"garbage")
+    health = overview.health()
+    assert health["ok"] and [one["code"] for one in health["problems"]] == ["certificate.unreadable"]
+    (home.path / "server.pem").write_bytes(good)
     monkeypatch.setattr(Home, "days_left", lambda self: 10.0)
     assert [(one.code, one.fatal) for one in Overview(home).problems()] == [("certificate.expires", False)]
     monkeypatch.setattr(Home, "days_left", lambda self: -1.0)

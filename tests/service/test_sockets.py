@@ -218,6 +218,8 @@ def test_a_new_certificate_is_handed_over_without_a_lost_request(service: RealSe
     (service.home.path / "server.pem").write_bytes(b"not a certificate")
     time.sleep(3.0)
     assert service.children("worker") == workers and all(map(is_alive, workers))
+    health = service.call("GET", "/healthz")
+    assert health.status == 200 and "certificate.unreadable" in health.body.decode()
     (service.home.path / "server.pem").write_bytes(good)
     assert service.call("GET", "/healthz").status in (200, 503)
 
