@@ -68,7 +68,7 @@ class Settings:
     pause: float = 60.0  # polling interval without work, seconds
     total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
     report_epsilon: float = 0.0  # ε of the metric that devices report with each release; 0: none
-    enrolments: int = 60  # per minute and address; 0: unlimited
+    enrolments: int = 60  # in any minute, per address and host; 0: unlimited
     kind: str = "coordinator"  # coordinator of devices, tuning, or group of parties
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import accepts, refused
 from signed_calls import Caller, Desk, Got, folder_of, publish, reply_of
 
 from quorank import __version__
@@ -313,10 +313,24 @@ def test_enrolments_of_one_address_are_counted(tmp_path: Path) -> None:
         found = desk.call("POST", "/v1/enrol", body)
         assert (found.status, found.headers["retry-after"]) == (429, "5")
         assert desk.call("POST", "/v1/enrol", body, address="192.0.2.2").code == "invitation.unknown"
-        now[0] += 20.0
+        now[0] += 60.0
         assert desk.call("POST", "/v1/enrol", body).code == "invitation.unknown"
     finally:
         desk.close()
+
+
+@pytest.mark.parametrize(("limit", "workers"), [(60, 1), (60, 2), (7, 3)])
+def test_no_minute_has_more_enrolments_of_an_address_than_stated(limit: int, workers: int) -> None:
+    now, passed = [0.0], list[float]()
+    traffics = [IntakeTraffic(limit, workers=workers, clock=lambda: now[0]) for _ in range(workers)]
+    while now[0] < 300.0:
+        for traffic in traffics:
+            if accepts(traffic.enrol, "192.0.2.1"):
+                passed.append(now[0])
+        now[0] += 0.25
+    most = max(sum(start <= at < start + 60.0 for at in passed) for start in passed)
+    assert limit - workers < most <= limit
+    assert len(passed) > 4 * (limit - workers)
 
 
 # ------------------------------------------------------------ tasks, replies, mail, leaving

@@ -53,7 +53,7 @@ def test_settings_that_make_no_sense() -> None:
         ({"address": "search.example.org:x"}, "address.malformed"), ({"workers": 0}, "value.out-of-range"),
         ({"address": "http://search.example.org"}, "address.malformed"), ({"port": 0}, "value.out-of-range"),
         ({"least": 0.0}, "value.out-of-range"), ({"deadline": 0.0}, "value.out-of-range"),
-        ({"certificate": "cert.pem"}, "option.conflict"),
+        ({"certificate": "cert.pem"}, "option.conflict"), ({"workers": 3, "enrolments": 2}, "value.out-of-range"),
         ({"certificate": "c", "key": "k", "behind_proxy": True}, "option.conflict"),
         ({"run": "spring\x1b[2J"}, "run.name"), ({"run": ""}, "run.name"), ({"run": "x" * 201}, "run.name"),
     ):  # fmt: skip

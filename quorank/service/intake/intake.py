@@ -115,7 +115,7 @@ class Intake:
         self.home, self.store, self._notes = home, home.store(), home.store()
         self.writer = Writer(self._notes.take)
         self.overview = Overview(home, self.writer)
-        self.traffic = traffic or IntakeTraffic(home.settings.enrolments)
+        self.traffic = traffic or IntakeTraffic(home.settings.enrolments, workers=home.settings.workers)
         self.stopping = False
         self.refusals = Counter[str]()  # by code, since the last write
         self._service, self._terms = home.key.public, home.terms_table

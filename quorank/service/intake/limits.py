@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,11 +34,16 @@ class IntakeTraffic:
     """Requests, bodies and enrolments under way in one worker."""
 
     def __init__(
-        self, enrolments: int = 60, per_address: int = REQUESTS_PER_ADDRESS, clock: Callable[[], float] = time.monotonic
+        self,
+        enrolments: int = 60,  # per minute and address, of all workers together; 0: unlimited
+        per_address: int = REQUESTS_PER_ADDRESS,
+        clock: Callable[[], float] = time.monotonic,
+        workers: int = 1,
     ) -> None:
-        self._enrolments, self._per_address, self._clock = enrolments, per_address, clock
+        self._enrolments = enrolments // workers
+        self._per_address, self._clock = per_address, clock
         self._open, self._count, self._bytes = Counter[str](), 0, 0
-        self._enrolled: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address → (time, enrolments by then)
+        self._enrolled: OrderedDict[str, deque[float]] = OrderedDict()  # address → times within the last minute
 
     @contextmanager
     def request(self, address: str) -> Iterator[None]:
@@ -68,14 +73,16 @@ class IntakeTraffic:
             self._bytes -= length
 
     def enrol(self, address: str) -> None:
-        """Count an enrolment of an address; too many per minute are rejected."""
+        """Count an enrolment of an address; more than its share of the limit in any minute are rejected."""
         if self._enrolments == 0:
             return
-        now = self._clock()
-        at, spent = self._enrolled.pop(address, (now, 0.0))
-        spent = max(0.0, spent - (now - at) * self._enrolments / 60.0)
-        allowed = spent + 1.0 <= self._enrolments
-        self._enrolled[address] = (now, spent + 1.0 if allowed else spent)
+        now, times = self._clock(), self._enrolled.pop(address, deque())
+        while times and times[0] <= now - 60.0:
+            times.popleft()
+        allowed = len(times) < self._enrolments
+        if allowed:
+            times.append(now)
+        self._enrolled[address] = times
         while len(self._enrolled) > ADDRESSES:
             self._enrolled.popitem(last=False)
         require(allowed, "enrolment.too-many", "too many have enrolled from this address; try again in a minute")
