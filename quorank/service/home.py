@@ -80,7 +80,7 @@ class Settings:
         require(self.n_features >= 1, "value.out-of-range", f"a ranker needs at least 1 feature, got {self.n_features}")
         require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
         require_range("total_epsilon", self.total_epsilon, least=0.0)
-        require_range("enrolments", self.enrolments, least=0)
+        require_range("enrolments", self.enrolments, least=self.workers if self.enrolments else 0)
         require(min(self.deadline, self.pause) > 0.0, "value.out-of-range", "deadline and pause must be above 0")
         both = bool(self.certificate) == bool(self.key)
         require(both, "option.conflict", "give both certificate and key, or neither")
