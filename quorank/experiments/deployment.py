@@ -114,6 +114,7 @@ def terms_of(
     run: str = "run",
     interactions: int | None = None,
     report_epsilon: float = 0.0,
+    total_epsilon: float = 0.0,
 ) -> Terms:
     """Return the terms that one client of an experiment agrees to."""
     federation = experiment.federation
@@ -137,6 +138,8 @@ def terms_of(
         setting_of(experiment, n_features),
         report_epsilon,
         federation.client_momentum,
+        0 if federation.privacy.protects and not total_epsilon else experiment.rounds,  # else they replace rounds
+        total_epsilon,
     )
 
 

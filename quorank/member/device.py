@@ -280,6 +280,8 @@ class Device:
         if stored is not None:
             return stored, None
         self._adopt(task)
+        if store.released(terms.run) >= terms.releases:
+            raise Refusal("often")
         try:
             terms.setting.turns.check(store.answers(terms.run), store.last_round(terms.run), task.round + 1)
         except BadInput as error:

@@ -8,7 +8,8 @@ release than the ledger's noise covers.
 In a rebuilding the device learns again from interactions that it still holds, after another client has left. A rebuilding
 is a run of its own (`leavers.rebuilding`) from the first ranker. Each of its rounds stands for Δt rounds: the device learns
 from the next Δt batches of B used interactions, cyclically, and sends 1/Δt of the way, which the coordinator scales. A
-device without any says so and is left out. Each answer is one more release of interactions that were released before; where
+device without any says so and is left out, and so does one that has given all releases of its terms: each answer is one
+more release of interactions that were released before, and counts like those of rounds. Where
 the device adds the noise itself it was calibrated for one release, so such a device declines, and the ranker restarts.
 """
 
@@ -103,7 +104,7 @@ class DeviceAnswers:
             if stored is not None:
                 return stored
             store.drop_fact("carried")  # momentum learned at rankers of the client that has left
-            if self._batches() == 0:
+            if self._batches() == 0 or store.released(terms.run) >= terms.releases:
                 return NOTHING
             reply = device.reply(task, self._replayed_update(task), terms.client_mechanism)
             device.log_release(task, reply, len(reply), {"rebuilding": True})

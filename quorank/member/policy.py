@@ -43,12 +43,13 @@ class Promise:
     def of(cls, terms: Terms) -> Promise:
         """Derive the promise of terms; it may take seconds, to account for the noise."""
         privacy, setting = terms.privacy, terms.setting
-        releases = min(setting.turns.most or terms.rounds, 1 + (terms.rounds - 1) // (1 + setting.turns.rest))
         epsilon, delta = None, 0.0
         if max(terms.rounds, setting.rounds) <= MOST_ACCOUNTED:
             epsilon, delta = privacy.guarantee(setting)
         if epsilon is not None and terms.reports is not None:
             epsilon += terms.reports["epsilon"]
+        if epsilon is not None:
+            epsilon = max(epsilon, terms.total_epsilon)
         sums = privacy.hides_single_updates
         return cls(
             privacy.kind,
@@ -56,7 +57,7 @@ class Promise:
             epsilon,
             delta,
             secure_sums(terms.client_mechanism).signed_by if sums else setting.cohort,
-            releases,
+            terms.releases,
             terms.interactions,
             terms.parameters,
             privacy.longest_update,

@@ -21,6 +21,7 @@ import numpy as np
 
 from quorank.data.ranking import pad
 from quorank.errors import require
+from quorank.federation.unlearning import rebuilding_interval
 from quorank.files.documents import parse_json
 from quorank.files.private_database import Damaged, Facts, FileKind, PrivateDatabase, overwrite_with_zeros, wipe
 from quorank.kernels.arrays import Booleans, Doubles
@@ -307,6 +308,11 @@ class PrivateStore(PrivateDatabase, Facts):
     def answers(self, run: str) -> int:
         """Return the number of answered rounds of a run."""
         return int(self.rows("SELECT count(*) FROM releases WHERE run = ?", run)[0][0])
+
+    def released(self, run: str) -> int:
+        """Return the number of releases in a run and its rebuildings."""
+        rows = self.rows("SELECT run, count(*) FROM releases GROUP BY run")
+        return sum(int(count) for name, count in rows if name == run or rebuilding_interval(name, run) is not None)
 
     def _releases(self, which: str, *values: object) -> list[StoredRelease]:
         rows = self.rows(f"SELECT {_RELEASE} FROM releases {which}", *values)

@@ -52,6 +52,8 @@ class Terms:
     setting: Setting = field(default_factory=lambda: Setting(1, 1, 1))
     report_epsilon: float = 0.0  # ε of the metric reported with each release; 0: none
     client_momentum: float = 0.0  # β: share of its previous update that the device adds to each one
+    rebuilding_rounds: Annotated[int, Range(0, _MOST)] = 0  # releases in rebuildings beyond those of the run's rounds
+    total_epsilon: float = 0.0  # ε that run, reports and rebuildings may reach together; 0: the run's and reports' own
 
     def __post_init__(self) -> None:
         sentence = f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}"
@@ -97,6 +99,12 @@ class Terms:
     @cached_property
     def split(self) -> Split | None:
         return self.personal.split(self.ranker, self.n_features) if self.personal.keeps_parameters else None
+
+    @property
+    def releases(self) -> int:
+        """Largest number of releases of this device, in rounds and rebuildings together."""
+        turns = self.setting.turns
+        return min(turns.most or self.rounds, 1 + (self.rounds - 1) // (1 + turns.rest)) + self.rebuilding_rounds
 
     @property
     def parameters(self) -> int:

@@ -117,7 +117,10 @@ class Home:
         experiment = started_experiment(experiment, settings.n_features)
         check_experiment(experiment, settings.n_features)
         check_rounds(experiment, settings.least, settings.report_epsilon)
-        terms = terms_of(experiment, settings.n_features, 0, settings.run, report_epsilon=settings.report_epsilon)
+        terms = terms_of(
+            experiment, settings.n_features, 0, settings.run,
+            report_epsilon=settings.report_epsilon, total_epsilon=settings.total_epsilon,
+        )  # fmt: skip
         files = {
             SEED: secrets.token_bytes(SECRET_BYTES),
             EXPERIMENT: write_toml(experiment.tables()).encode(),

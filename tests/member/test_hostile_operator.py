@@ -11,6 +11,7 @@ from small_service import SmallService
 
 from quorank.federation import Federation
 from quorank.federation.reply import Task, encode_task
+from quorank.federation.unlearning import NOTHING, rebuilding_name
 from quorank.member import Client
 from quorank.privacy import SecureSum
 from quorank.privacy.secure_sum.server import SecureServer
@@ -64,6 +65,33 @@ class Operator:
             letter = envelope(SHARES, [keys.to_bytes(), claims_bytes(identities), *listed])
             found.append(self.ask(member, task, letter))
         return found
+
+
+def test_rebuildings_count_in_the_releases_of_the_terms(tiny_collection, tmp_path) -> None:
+    """The same four searches are asked for again and again, at rankers of the operator's choice."""
+    simulator = simulator_of(tiny_collection, Federation(MEMBERS, 4))
+    terms = terms_of(simulator, 0, rounds=2, rebuilding_rounds=1)
+    with (
+        SmallService(terms).running(tmp_path) as service,
+        Client.open(tmp_path / "device", service.invitation(tmp_path / "i.json"), seed=SEED, policy=ANY) as client,
+    ):
+        client.consent(True)
+        for _ in range(4):
+            user_of(simulator)(client.device)
+        service.published = "round", encode_task(Task("run", 0, simulator.initial().theta))
+        assert client.sync(force=True).outcome == "sent"
+        heard = []
+        for number in range(1, 31):
+            theta = simulator.initial().theta + number
+            service.published = "rebuilding", encode_task(Task(rebuilding_name("run", number, 1), 0, theta))
+            client.sync(force=True)
+            heard.append(service.heard[-1].body)
+        assert [body != NOTHING for body in heard] == [True, True] + [False] * 28
+        assert client.status()["releases"] == terms.releases == 3
+        for _ in range(4):
+            user_of(simulator)(client.device)
+        service.published = "round", encode_task(Task("run", 1, simulator.initial().theta))
+        assert client.sync(force=True).code == "device.often"
 
 
 @pytest.fixture

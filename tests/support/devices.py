@@ -124,6 +124,7 @@ def terms_of(simulator: Simulator, client: int, **changes: Any) -> Terms:
         "personal": federation.personal,
         "client_momentum": federation.client_momentum,
         "setting": simulator.setting,
+        "rebuilding_rounds": 100,
     }
     return Terms(**(values | changes))
 
