@@ -279,6 +279,15 @@ def test_two_hosts_and_one_database(tmp_path: Path) -> None:
             assert second.signed(ben, "POST", "/v1/reply", reply_of(ben.number)).status == 200
             until(lambda: second.signed(anna, "GET", "/v1/task").headers["quorank-round"] == "1", second.log)
             until(lambda: holder() not in (0, before), second.log)
+
+            def are_copied(name: str) -> bool:
+                found = store.document(name)
+                return found is not None and all(
+                    (one.home.path / name).is_file() and (one.home.path / name).read_bytes() == found
+                    for one in (first, second)
+                )
+
+            until(lambda: are_copied("ranker.json") and are_copied("ledger.json"), second.log)
         finally:
             store.close()
             second.kill()

@@ -25,13 +25,14 @@ from quorank.protocol.messages import Kind, leaving_receipt
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.dashboard.status import RoundFigures, State, Status, Versions, seconds_left, with_round
 from quorank.service.holders.rounds import signed_task
-from quorank.service.home import STATUS, Home
+from quorank.service.home import LEDGER, RANKER, STATUS, Home
 from quorank.service.store.sql_store import HolderLost, SqlStore
 
 FAST, SLOW = 0.02, 0.2  # minimum and maximum seconds between two looks at the store
 HOLD_SECONDS = 1.0  # seconds between two tries to take the lock
 AGAIN_SECONDS = 2.0  # seconds between retries while the store cannot be written
 STAY_SECONDS = 0.2  # seconds between two looks after the end
+COPY_SECONDS = 5.0  # seconds between two copies of ranker and ledger on a host that does not hold them
 
 HomeKind = TypeVar("HomeKind", bound=Home)
 Made = TypeVar("Made")
@@ -198,6 +199,26 @@ class Held(ABC, Generic[HomeKind]):
         self.store.publish_once(signed_task(self.home.key, kind, self.home.settings.run, round_, content, wait))
 
 
+class FolderCopies:
+    """Files of a folder whose service is held on another host, copied from the store."""
+
+    def __init__(self, home: Home, store: SqlStore) -> None:
+        self.home, self.store, self._next = home, store, 0.0
+        self._written: dict[str, bytes] = {}
+
+    def refresh(self) -> None:
+        """Copy what has changed, at most once per interval; errors of the disk are ignored until the next time."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + COPY_SECONDS
+        for name in (RANKER, LEDGER):
+            content = self.store.document(name)
+            if content is not None and content != self._written.get(name):
+                with contextlib.suppress(OSError, BadInput):
+                    write_whole(self.home.path / name, content)
+                    self._written[name] = content
+
+
 def hold(
     home: HomeKind, kind: type[Held[HomeKind]], log: EventLog, stop: Callable[[], bool], *, stay: bool = True
 ) -> bool:
@@ -206,7 +227,7 @@ def hold(
         store = epoch = None
         try:
             store = home.store()
-            epoch = store.hold_in_turn(stop)
+            epoch = store.hold_in_turn(stop, FolderCopies(home, store).refresh)
             if epoch is not None and kind(home, store, log, stop).play(stay=stay):
                 return True
         except HolderLost:

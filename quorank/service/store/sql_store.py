@@ -322,9 +322,10 @@ class SqlStore:
             self.epoch, self._heard = int(self.database.value(query)), 0
         return self.epoch
 
-    def hold_in_turn(self, stop: Callable[[], bool]) -> int | None:
-        """Wait to become the holder; return the epoch, None if `stop` returns true before."""
+    def hold_in_turn(self, stop: Callable[[], bool], wait: Callable[[], object] = lambda: None) -> int | None:
+        """Wait to become the holder, calling `wait` meanwhile; return the epoch, None if `stop` returns true before."""
         while (epoch := self.hold()) is None and not stop():
+            wait()
             time.sleep(TURN_SECONDS)
         return epoch
 
