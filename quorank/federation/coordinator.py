@@ -25,7 +25,7 @@ from quorank.federation.reply import Reply, ReplyLimits, Task, decode_reply
 from quorank.federation.rounds import AcceptedReplies, CohortSum, Federation, Report, State
 from quorank.federation.server_optimisers import AVERAGE
 from quorank.federation.storage import CoordinatorCheckpoint, RoundStorage, turns_fault
-from quorank.kernels.arrays import Doubles
+from quorank.kernels.arrays import Doubles, Integers
 from quorank.kernels.process import memory_bytes
 from quorank.privacy import Mechanism
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
@@ -251,7 +251,7 @@ class Coordinator:
         sent = mechanism.unit_of(state.private), mechanism.weighted
         clip = (None, False) if bound is None else (bound.clip, bound.integers)
         steps = metric.steps if metric is not None else None if self.limits.simulated else 0
-        return ReplyLimits(self.run, state.round, size, *numbers, *sent, *clip, metric_steps=steps)
+        return replace(ReplyLimits(self.run, state.round, size, *numbers, *sent, *clip), metric_steps=steps)
 
     def is_complete(self) -> bool:
         """Return whether the open round can close."""
