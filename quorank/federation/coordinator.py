@@ -176,6 +176,11 @@ class Coordinator:
         return len(self._replies)
 
     @property
+    def accepted(self) -> Integers:
+        """Clients with an accepted reply to the open round, or to the last one until the next is planned."""
+        return self._replies.clients()
+
+    @property
     def ranker(self) -> Doubles:
         """Published parameters, (parameters,)."""
         return self.federation.ranker(self.state)

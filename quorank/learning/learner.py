@@ -201,8 +201,8 @@ def play_own_learner(learner: Learner, shows: bool, work: Work, rows: Doubles) -
         np.zeros((k, world.n_features)), np.zeros(k, np.bool_), np.zeros(k), np.full(k, np.nan), np.arange(1, k + 1)
     )
     rule = OwnRule(
-        0, shows, _numbers(learner) if compiled else NO_NUMBERS, np.zeros(5, np.int64), np.zeros(longest), np.zeros(longest),
-        np.arange(longest), np.zeros(size), clicked,
+        0, shows, _numbers(learner) if compiled else NO_NUMBERS, np.zeros(5, np.int64), np.zeros(longest),
+        np.zeros(longest), np.arange(longest), np.zeros(size), clicked,
     )  # fmt: skip
     if compiled:
         play(_compiled_loop(show if shows else None, learn), work, rule, rows)

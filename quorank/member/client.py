@@ -53,7 +53,8 @@ class Client(SyncedMembership[Terms]):
     >>> terms = Terms("run", 0, n_features=2, rounds=10, interactions=1)
     >>> desk = Invitation("desk", "https://127.0.0.1:9", MemberKey.create().public, terms.table(), code=bytes(32))
     >>> desk.write(Path("invitation.json"))  # a service's operator does this
-    >>> with Client.open("device", "invitation.json") as client:
+    >>> trial = Policy(cohort=1, searches=1, unstated=True)  # of no real person
+    >>> with Client.open("device", "invitation.json", policy=trial) as client:
     ...     print(client.sync().outcome)  # without consent nothing is sent
     ...     client.consent(True)
     ...     shown = client.rank([[0.1, 0.9], [0.8, 0.2]])

@@ -67,6 +67,8 @@ class Settings:
     deadline: float = 3600.0  # seconds after which `least` are enough
     pause: float = 60.0  # polling interval without work, seconds
     total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
+    leaving_pause: float = 3600.0  # minimum seconds between two rebuildings for members that leave
+    may_reset: bool = False  # reset the ranker to its start where it cannot be rebuilt without those who left
     report_epsilon: float = 0.0  # ε of the metric that devices report with each release; 0: none
     enrolments: int = 60  # in any minute, per address and host; 0: unlimited
     kind: str = "coordinator"  # coordinator of devices, tuning, or group of parties
@@ -80,6 +82,7 @@ class Settings:
         require(self.n_features >= 1, "value.out-of-range", f"a ranker needs at least 1 feature, got {self.n_features}")
         require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
         require_range("total_epsilon", self.total_epsilon, least=0.0)
+        require_range("leaving_pause", self.leaving_pause, least=0.0)
         require_range("enrolments", self.enrolments, least=self.workers if self.enrolments else 0)
         require(min(self.deadline, self.pause) > 0.0, "value.out-of-range", "deadline and pause must be above 0")
         both = bool(self.certificate) == bool(self.key)

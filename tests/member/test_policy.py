@@ -1,4 +1,4 @@
-"""The owner's policy: terms that protect hardly are declined before anything is sent, and people read what they agree to."""
+"""The owner's policy: terms that protect hardly are declined, nothing is sent, and people read what they agree to."""
 
 from __future__ import annotations
 

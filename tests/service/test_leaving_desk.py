@@ -41,6 +41,8 @@ class World(Fleet):
     folder: Path
     interval: int = 1
     total_epsilon: float | None = None
+    may_reset: bool = False
+    pause: float = 0.0
     recorded: dict[int, list] = field(default_factory=dict)  # what each device saw and clicked, in order
     told: list[tuple[str, dict]] = field(default_factory=list)
 
@@ -60,7 +62,7 @@ class World(Fleet):
         self.coordinator = held_coordinator(holder, simulator)
         self.desk = LeavingDesk(
             self.coordinator, simulator.initial().theta, self.interval, self.total_epsilon, holder=holder,
-            log=lambda event, **numbers: self.told.append((event, numbers)),
+            log=lambda event, **numbers: self.told.append((event, numbers)), may_reset=self.may_reset, pause=self.pause,
         )  # fmt: skip
         holder.tend = self.desk.look
 
@@ -171,7 +173,7 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     assert sent(world.store, LEAVER).code == "request.left"
     assert not sent(world.store, LEAVER, "leave").code, "it can still ask for its confirmation"
     kept = json.loads(world.store.document(LEAVERS))
-    fields = {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon", "refused", "shorter"}
+    fields = {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon", "refused", "shorter", "waits"}
     assert set(kept[0]) == fields
     assert world.store.document(REBUILDING) is None
     assert world.store.database.execute("SELECT count(*) FROM replies") == [(0,)]
@@ -234,6 +236,37 @@ def test_a_desk_that_is_stopped_anywhere_goes_on_to_the_same_bits(
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("privacy", [None, ClippedGaussian(clip=0.05, noise_multiplier=0.6)], ids=str)
+def test_whoever_leaves_without_a_counted_reply_costs_nobody_anything(privacy, tiny_collection, tmp_path) -> None:
+    """Any stranger may enrol where enrolment is open, and ask to be forgotten."""
+    federation = Federation(CLIENTS, 3) if privacy is None else Federation(CLIENTS, 3, privacy=privacy)
+    world = World(simulator_of(tiny_collection, federation, rounds=ROUNDS), tmp_path)
+    world.answering[LEAVER].answer = lambda content: b"no reply"  # committed, and rejected by the coordinator
+    world.play(2)
+    before, asked = world.coordinator.state.theta.tobytes(), len(world.asked)
+    request = world.let_go()
+    world.desk.read_requests()
+    assert world.coordinator.state.theta.tobytes() == before and len(world.asked) == asked
+    assert world.store.leaving(LEAVER) == (request, leaving_receipt(world.desk.holder.key, request))
+    assert world.desk.blocked == 0 and world.desk.ledger.entries == []
+    assert world.coordinator.rounds == ROUNDS
+
+
+def test_members_that_leave_within_a_pause_are_let_go_together(tiny_collection, tmp_path) -> None:
+    world = World(simulator_of(tiny_collection, rounds=ROUNDS), tmp_path, pause=3600.0)
+    world.play(1)
+    world.let_go()
+    assert world.events().count("rebuilding_finished") == 1
+    for client in (3, 4):
+        world.ask(client)
+        assert not world.desk.busy()
+    world.now += 3600.0
+    assert world.desk.busy()
+    world.desk.process_requests()
+    assert world.events().count("rebuilding_finished") == 2
+    assert [leaver.number for leaver in world.desk.leavers] == [1, 2, 2]
+
+
 def test_nobody_is_forgotten_by_another_s_word(world) -> None:
     terms, key = world.devices[LEAVER].terms, world.keys[LEAVER]
     for member, request, code in (
@@ -270,7 +303,14 @@ def test_where_devices_release_nothing_twice_the_ranker_starts_anew(tiny_collect
     world = World(simulator, tmp_path)
     world.play(2)
     world.asked.clear()
-    world.let_go()
+    learned = world.coordinator.state.theta.tobytes()
+    request = world.let_go()
+    assert world.coordinator.state.theta.tobytes() == learned and world.desk.blocked == 1
+    assert world.store.leaving(LEAVER) == (request, None), "nobody is told that a part is gone which is not"
+    world.may_reset = True  # the operator's word
+    world.begin()
+    world.desk.process_requests()
+    assert world.desk.blocked == 0 and world.store.leaving(LEAVER)[1] is not None
     assert world.coordinator.state.theta.tobytes() == simulator.initial().theta.tobytes()
     assert world.coordinator.state.round == 2
     assert world.desk.leavers[0].method == "anew" and not world.asked
@@ -331,14 +371,19 @@ def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tin
     world = private_world(tiny_collection, tmp_path, interval=4)
     world.play(ROUNDS)
     world.asked.clear()
+    learned = world.coordinator.state.theta.tobytes()
     world.let_go()
+    assert world.coordinator.state.theta.tobytes() == learned and world.desk.blocked == 1
+    world.may_reset = True
+    world.begin()
+    world.desk.process_requests()
     (leaver,), start = world.desk.leavers, world.simulator.initial().theta
     planned = world.coordinator.mechanism.statement()["epsilon"]
     assert (leaver.method, leaver.rounds, leaver.epsilon) == ("anew", 0, None)
     assert leaver.refused is not None and leaver.refused > planned
     assert world.coordinator.state.theta.tobytes() == start.tobytes()
     assert not world.asked and world.desk.ledger.entries == [], "no device was asked for anything"
-    (numbers,) = [numbers for event, numbers in world.told if event == "rebuilding_refused"]
+    numbers, _ = [numbers for event, numbers in world.told if event == "rebuilding_refused"]
     assert numbers["budget"] == pytest.approx(planned) and numbers["delta"] == 1e-5
     (tmp_path / "enough").mkdir()
     enough = private_world(tiny_collection, tmp_path / "enough", interval=4, total_epsilon=leaver.refused)
@@ -382,7 +427,7 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
 
 def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
     limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
-    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6), interval=2)
+    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6), interval=2, may_reset=True)
     world.play(ROUNDS)
     world.ask()
     late = []

@@ -2,13 +2,14 @@
 
 From its request on a client is in no cohort, the open round's included. After that round the ranker is rebuilt from its
 start without all who have left (`rebuilding`): the others learn again from the interactions that they hold, in fewer and
-longer rounds, with the noise of the run. Where clients cannot release their interactions again, or hold none, the ranker
-is reset to its start, which forgets all that was learned.
+longer rounds, with the noise of the run. Where clients cannot release their interactions again the ranker can only be
+reset to its start, which forgets all that was learned: the leavers wait until the operator allows that (`may_reset`), since
+anybody who may enrol could otherwise wipe the ranker. A client without a counted reply is let go at once.
 
 Each round of a rebuilding is one more release of the others' interactions, counted when it is made, also if the rebuilding
 is abandoned because another client leaves. All releases together stay within the run's planned ε: a rebuilding takes the
 place of rounds of the run, which ends earlier by them, unless a larger budget was reserved (`total_epsilon`). A rebuilding
-that fits neither way is refused before it begins, and the ranker is reset.
+that fits neither way is refused before it begins.
 
 One influence of a leaver cannot be undone: the lists that the others hold were shown by rankers that it had a part in.
 """
@@ -55,6 +56,7 @@ class Leaver:
     rounds: int = 0  # of the rebuilding; 0 after a reset
     epsilon: float | None = None  # spent by the rebuilding, in addition to the run
     refused: float | None = None  # total ε that a refused rebuilding would have reached
+    waits: bool = False  # for the operator's word: the ranker can only be reset
     shorter: int = 0  # rounds of the run that the rebuilding replaced
 
 
@@ -70,6 +72,7 @@ class Departures(ABC):
         interval: Δt, rounds of the run per round of a rebuilding.
         total_epsilon: Budget of run, reports and rebuildings together; the run's planned ε by default.
         reports: Loss of the metrics that devices report over the whole run.
+        may_reset: Reset the ranker to its start where it cannot be rebuilt.
         log: Logs an event with its numbers.
     """
 
@@ -78,6 +81,7 @@ class Departures(ABC):
     interval: int = INTERVAL
     total_epsilon: float | None = None
     reports: Loss = field(default_factory=Loss)
+    may_reset: bool = False
     log: Callable[..., None] = lambda event, **numbers: None
     leavers: list[Leaver] = field(default_factory=list, init=False)
     ledger: RebuildingLedger = field(init=False)
@@ -118,6 +122,10 @@ class Departures(ABC):
     def clear(self, run: str) -> None:
         """Delete checkpoint and replies of a rebuilding that is over or abandoned."""
 
+    def has_contributed(self, client: int) -> bool:
+        """Return whether a reply of this client may have counted in a round."""
+        return True
+
     @property
     def left(self) -> tuple[int, ...]:
         """Clients that have asked to leave, ascending."""
@@ -125,8 +133,13 @@ class Departures(ABC):
 
     @property
     def pending(self) -> list[Leaver]:
-        """Leavers whose influence is still in the ranker."""
-        return [leaver for leaver in self.leavers if not leaver.done]
+        """Leavers whose influence is still in the ranker and can be removed."""
+        return [leaver for leaver in self.leavers if not leaver.done and (self.may_reset or not leaver.waits)]
+
+    @property
+    def blocked(self) -> int:
+        """Number of leavers that wait for the operator to allow a reset of the ranker."""
+        return sum(leaver.waits and not leaver.done and not self.may_reset for leaver in self.leavers)
 
     @property
     def rebuilding(self) -> bool:
@@ -146,6 +159,7 @@ class Departures(ABC):
 
     def process_requests(self) -> None:
         """Rebuild the ranker for all pending leavers; does nothing while a round is open."""
+        self.release_idle()
         while self.pending and not self.coordinator.open:
             if any(leaver.number is None for leaver in self.pending):
                 number = 1 + max((leaver.number or 0 for leaver in self.leavers), default=0)
@@ -156,14 +170,25 @@ class Departures(ABC):
             if found is None:
                 continue
             theta, outcome = found
+            if theta is None:
+                self._write(
+                    [replace(one, waits=True, **outcome) if one.number == number else one for one in self.leavers]
+                )
+                continue
             self.coordinator.replace_ranker(theta)
             self.ledger.finish(number)
-            outcome |= {"done": True, "method": "fresh" if outcome.get("rounds") else "anew"}
+            outcome |= {"done": True, "waits": False, "method": "fresh" if outcome.get("rounds") else "anew"}
             self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
             self._shorten_run()
             if outcome.get("shorter"):
                 self._log("run_shortened", rounds=self.coordinator.rounds)
             self._clear(number)
+
+    def release_idle(self) -> None:
+        """Let leavers go that have contributed nothing."""
+        idle = {one.client for one in self.pending if one.number is None and not self.has_contributed(one.client)}
+        if idle:
+            self._write([replace(one, done=True) if one.client in idle else one for one in self.leavers])
 
     def _exclude_leavers(self) -> None:
         """Remove the leavers from all cohorts."""
@@ -175,13 +200,21 @@ class Departures(ABC):
         replaced = {one.number: one.shorter for one in self.leavers if one.done}
         self.coordinator.rounds = self._rounds - sum(replaced.values())
 
-    def _rebuild(self, number: int) -> tuple[Doubles, dict[str, Any]] | None:
-        """Return the rebuilt or reset ranker and the fields of its `Leaver`; None if another client leaves meanwhile."""
+    def _rebuild(self, number: int) -> tuple[Doubles | None, dict[str, Any]] | None:
+        """Return the rebuilt or reset ranker and the fields of its `Leaver`; None if another client leaves meanwhile.
+
+        The ranker is None where it can only be reset and the operator has not allowed that.
+        """
         coordinator, left = self.coordinator, self.left
         done, remaining = coordinator.state.round, coordinator.federation.clients - len(left)
         rounds, start = math.ceil(done / self.interval), self.start.copy()
-        if rounds == 0 or remaining <= 0 or not coordinator.mechanism.can_release_again:
+        if rounds == 0:
             return start, {}
+        reset = start if self.may_reset or remaining <= 0 else None
+        if remaining <= 0 or not coordinator.mechanism.can_release_again:
+            if reset is None:
+                self._log("rebuilding_refused")
+            return reset, {}
         name, factor = rebuilding_name(coordinator.run, number, self.interval), float(self.interval)
         try:
             rebuilding = rebuilding_of(coordinator, start, rounds, name, left, factor, self.storage())
@@ -189,11 +222,11 @@ class Departures(ABC):
             if not error.code.startswith("privacy."):
                 raise
             self._log("rebuilding_refused")
-            return start, {}
+            return reset, {}
         fit = self.ledger.fit(number, rebuilding, coordinator, self._rounds, self.reports, self.total_epsilon)
         if not fit.fits:
             self._log("rebuilding_refused", epsilon=fit.reached, budget=fit.budget, delta=fit.delta)
-            return start, {"refused": fit.reached}
+            return reset, {"refused": fit.reached}
         self.ledger.begin(number, left, rebuilding_setting(coordinator.federation, rounds, len(start), len(left)))
         if rebuilding.state.round == 0:
             self._log("rebuilding_begun", rounds=rounds)

@@ -50,6 +50,8 @@ class LeavingDesk(Departures):
     """
 
     holder: Holder
+    pause: float = 0.0  # minimum seconds between two rebuildings; members that leave in between are let go together
+    _rebuilt: float = field(default=-math.inf, init=False)  # when the last rebuilding ended
     _looked: float = field(default=-math.inf, init=False)
     _refused: set[tuple[int, bytes]] = field(default_factory=set, init=False)  # invalid requests
 
@@ -60,7 +62,11 @@ class LeavingDesk(Departures):
     def busy(self) -> bool:
         """Return whether members must be let go before the next round."""
         self.read_requests()
-        return bool(self.pending)
+        return bool(self.pending) and self.holder.clock() - self._rebuilt >= self.pause
+
+    def has_contributed(self, client: int) -> bool:
+        # answers to letters of secure sums are not kept, so everybody counts there
+        return self.coordinator.federation.privacy.hides_single_updates or self.holder.has_contributed(client)
 
     def look(self) -> None:
         """Read requests to leave, at most once per interval."""
@@ -68,6 +74,7 @@ class LeavingDesk(Departures):
         if now - self._looked >= REQUEST_SECONDS:
             self._looked = now
             self.read_requests()
+            self.release_idle()
 
     def read_requests(self) -> None:
         """Read the requests in the store; confirm those that an earlier desk completed without confirmation."""
@@ -90,6 +97,7 @@ class LeavingDesk(Departures):
         """Release all members that have asked to leave, and confirm it."""
         while self.pending and not self.coordinator.open:
             super().process_requests()
+            self._rebuilt = self.holder.clock()
             self.read_requests()
 
     def read_document(self, name: str) -> bytes | None:
@@ -141,7 +149,8 @@ class Service(Held[Home]):
         if coordinator.federation.aggregation.history == 0.0:
             self.desk = LeavingDesk(
                 coordinator, start_of(experiment, settings.n_features), total_epsilon=settings.total_epsilon or None,
-                reports=self.privacy.reports(coordinator.rounds), log=self.record, holder=self.holder,
+                reports=self.privacy.reports(coordinator.rounds), may_reset=settings.may_reset, log=self.record,
+                holder=self.holder, pause=settings.leaving_pause,
             )  # fmt: skip
             self.privacy.rebuilt = self.desk.ledger
         self._count_privacy()
@@ -252,7 +261,7 @@ class Service(Held[Home]):
             base, self.coordinator, k=self.home.experiment.evaluation.k, planned=self.privacy.shown_cohort,
             received_bytes=self.holder.received_bytes,
         )  # fmt: skip
-        return privacy_status(found, self.privacy, refused)
+        return privacy_status(found, self.privacy, refused, 0 if self.desk is None else self.desk.blocked)
 
 
 def reported_quality(
@@ -328,13 +337,25 @@ def coordinator_status(
     )
 
 
-def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None = None) -> Status:
-    """Add spent and planned privacy to a status; `refused` is the ε of a refused rebuilding."""
+def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None = None, blocked: int = 0) -> Status:
+    """Add spent and planned privacy to a status.
+
+    Args:
+        base: Status without privacy.
+        privacy: Privacy of the run and its rebuildings.
+        refused: ε of a refused rebuilding.
+        blocked: Leavers without whom the ranker can only be reset.
+    """
     spent, planned, budget, problems = privacy.spent, privacy.planned, privacy.budget, []
-    if refused is not None:
-        excess = f"ε to {refused:.3g}, beyond {budget or 0.0:.3g}"
-        sentence = f"the ranker was restarted: rebuilding it would have brought {excess}"
+    excess = "" if refused is None else f" (it would bring ε to {refused:.3g}, beyond {budget or 0.0:.3g})"
+    if blocked:
+        sentence = (
+            f"{blocked} members left and their part is still in the ranker, which cannot be rebuilt without them{excess}; "
+            "to reset it to its start and confirm their leaving, stop the service and start it with --set may_reset=true"
+        )
         problems.append(Problem("rebuilding.refused", sentence))
+    elif refused is not None:
+        problems.append(Problem("rebuilding.refused", f"the ranker was reset: it could not be rebuilt{excess}"))
     if privacy.exceeded:
         problems.append(Problem("budget.exceeded", "the releases exceed the run's planned ε"))
     return replace(

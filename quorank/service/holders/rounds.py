@@ -39,6 +39,7 @@ from quorank.service.store.sql_store import Finished, RepliesCame, SqlStore
 BATCH = 2000  # maximum number of replies read at once
 FAST, SLOW = 0.03, 0.25  # minimum and maximum seconds between two looks at the store
 MEMBERS_SECONDS, EPOCH_SECONDS = 0.5, 5.0  # minimum seconds between two reads of the members, and checks of the epoch
+CONTRIBUTORS = "contributors"  # document with one bit for each member whose reply has counted
 NOBODY = b"\xff\xff\xff\xff"  # empty cohort of a publication
 REQUESTS = 200.0  # target rate of polls of all members, per second
 LONGEST_NEXT = 600.0  # maximum polling interval, seconds
@@ -167,7 +168,9 @@ class Holder:
         self, coordinator: Coordinator, kind: Kind, state: State
     ) -> tuple[Publication | None, dict[str, bytes | None]]:
         """Return the task and the documents that are written together with the checkpoint of this state."""
-        documents = {} if kind == "rebuilding" else dict(self.documents(coordinator, state))
+        documents: dict[str, bytes | None] = {}
+        if kind != "rebuilding":
+            documents = {**self.documents(coordinator, state), **self._contributors(coordinator)}
         done = state.round >= coordinator.rounds
         if done and kind != "rebuilding":
             return self._over(coordinator, state), documents
@@ -175,6 +178,22 @@ class Holder:
             found = self.store.publication()
             return found and replace(found, asked=NOBODY, room=0, next=self.soonest), documents
         return self.publication(coordinator, state, kind), documents
+
+    def has_contributed(self, member: int) -> bool:
+        """Return whether a reply of this member has counted in a round of the run."""
+        bits = self.store.document(CONTRIBUTORS) or b""
+        return member // 8 < len(bits) and bool(bits[member // 8] >> member % 8 & 1)
+
+    def _contributors(self, coordinator: Coordinator) -> Documents:
+        """Return the document of all members whose replies have counted, with those of the open round."""
+        accepted = coordinator.accepted
+        if len(accepted) == 0:
+            return {}
+        known = np.frombuffer(self.store.document(CONTRIBUTORS) or b"", dtype=np.uint8)
+        bits = np.zeros(max(len(known), int(accepted.max()) // 8 + 1), dtype=np.uint8)
+        bits[: len(known)] = known
+        np.bitwise_or.at(bits, accepted // 8, np.left_shift(1, accepted % 8).astype(np.uint8))
+        return {CONTRIBUTORS: bits.tobytes()}
 
     def declare_over(self, coordinator: Coordinator) -> None:
         """Publish the end of the run, with the current ranker."""
