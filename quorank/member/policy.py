@@ -105,7 +105,7 @@ class Policy:
         clip: Largest L2 norm of a release, where it is clipped.
         privacy: Accepted kinds of mechanisms, such as `gaussian`; empty accepts all.
 
-    >>> Policy().check(Promise.of(Terms("run", 0, n_features=2, rounds=10)))
+    >>> Policy(cohort=1).check(Promise.of(Terms("run", 0, n_features=2, rounds=10)))
     Traceback (most recent call last):
         ...
     quorank.errors.BadInput: the run states no ε, and the policy of this device allows at most 10; change the policy ...
@@ -161,7 +161,7 @@ class Policy:
         require(
             promise.cohort >= self.cohort,
             "policy.cohort",
-            f"a round combines {promise.cohort:,} devices, {least} {self.cohort:,}; {CHANGE}",
+            f"the cohort of a round is {promise.cohort:,}, {least} {self.cohort:,}; {CHANGE}",
         )
         require(
             not self.privacy or promise.privacy in self.privacy,
