@@ -171,9 +171,8 @@ def run_demo(
             invitation = folder / f"{one.person.name}.json"
             with closing(home.store()) as store:
                 invite(home, store, one.person.name, invitation)
-            (folder / "persons" / one.person.name / POLICY).write_text(
-                f"cohort = {plan.persons}\nunstated = true\n"
-            )  # made-up persons, and few
+            limits = f"cohort = {plan.persons}\nunstated = true\nreleases = 1000000\n"  # few persons, and made up
+            (folder / "persons" / one.person.name / POLICY).write_text(limits)
             one.request("POST", "api/join", invitation=str(invitation))
             one.request("POST", "api/consent", given=True)
         last = 0
