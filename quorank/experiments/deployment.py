@@ -93,7 +93,7 @@ def deployed_coordinator(
     federation, setting = experiment.federation, setting_of(experiment, n_features)
     mechanism = federation.privacy.mechanism(setting, secret)
     state = replace(federation.start(start_of(experiment, n_features)), private=mechanism.start())
-    fewest = setting.cohort if federation.privacy.needs_equal_shares else 1
+    fewest = setting.cohort if federation.privacy.needs_equal_shares else rules.minimum_replies
     limits = replace(rules, max_interactions=setting.interactions, minimum_replies=fewest, simulated=False)
     basis = (federation, mechanism, state, experiment.rounds, run, secret, limits, keeping, clock)
     may_reply = enrolled if federation.participation.open_arrivals else None

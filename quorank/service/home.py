@@ -64,6 +64,7 @@ class Settings:
     key: str = ""  # file of its key
     enough: float = 1.0  # fraction of the cohort that closes a round
     least: float = 0.5  # minimum fraction of the cohort
+    minimum_members: int = 0  # replies without which no round closes; 0: `least` of the cohort that the file plans
     deadline: float = 3600.0  # seconds after which `least` are enough
     pause: float = 60.0  # polling interval without work, seconds
     total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
@@ -81,6 +82,7 @@ class Settings:
         require(1 <= self.workers <= 64, "value.out-of-range", f"from 1 to 64, got {self.workers}", "--workers")
         require(self.n_features >= 1, "value.out-of-range", f"a ranker needs at least 1 feature, got {self.n_features}")
         require(0.0 < self.least <= self.enough <= 1.0, "value.out-of-range", "expected 0 < least ≤ enough ≤ 1")
+        require_range("minimum_members", self.minimum_members, least=0)
         require_range("total_epsilon", self.total_epsilon, least=0.0)
         require_range("leaving_pause", self.leaving_pause, least=0.0)
         require_range("enrolments", self.enrolments, least=self.workers if self.enrolments else 0)

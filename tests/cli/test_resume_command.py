@@ -200,6 +200,7 @@ def running_grid(tmp_path, text):
             os.killpg(p.pid, signal.SIGKILL)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
     with running_grid(tmp_path, "[grid]\nseed = [1, 2, 3]\n") as p:
         time.sleep(0.2)

@@ -17,6 +17,7 @@ from silo_groups import mode
 
 from quorank.cli import machine_files
 from quorank.experiments.deployment import setting_of
+from quorank.federation.reply import Reply
 from quorank.protocol.invitation import Invitation
 from quorank.service import home as home_module
 from quorank.service.enrolment import invite, open_enrolment
@@ -46,6 +47,22 @@ def test_the_folder_is_its_owner_s_and_secrets_are_its_own(home: Home, tmp_path:
     (home.path / "service.key").write_bytes(b"short")
     with refused("file.damaged"):
         Home.open(home.path).key  # noqa: B018
+
+
+@pytest.mark.parametrize(("settings", "fewest"), [({}, 10), ({"least": 0.8}, 16), ({"minimum_members": 3}, 3)])
+def test_no_round_closes_with_fewer_replies_than_planned(settings, fewest, tmp_path) -> None:
+    """The first device that comes could otherwise close rounds alone: fractions are of those who have enrolled."""
+    home = folder_of(tmp_path / "home", clients=20, **settings)
+    store, now = home.store(), [0.0]
+    store.hold()
+    coordinator = coordinator_of(home, Holder(store, home.key, clock=lambda: now[0]))
+    task = coordinator.plan()
+    coordinator.set_unavailable(range(fewest, 20))
+    for client in range(fewest):
+        now[0] += 1e6  # beyond any deadline
+        assert not coordinator.is_complete()
+        assert coordinator.receive(Reply("run", 0, client, np.zeros(len(task.theta)), 3)).accepted
+    assert coordinator.is_complete()
 
 
 def test_settings_that_make_no_sense() -> None:

@@ -126,7 +126,7 @@ def test_the_page_has_the_longest_reply() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_a_client_in_javascript_takes_part(tmp_path: Path) -> None:
-    with real_service(tmp_path / "home", workers=1, privacy=NOISY) as service:
+    with real_service(tmp_path / "home", workers=1, privacy=NOISY, minimum_members=2) as service:
         other = service.enrolled("other", tmp_path)  # does not reply, so that the round stays open
         until(lambda: service.signed(other, "GET", "/v1/task").status == 200, service.log)
         store = service.home.store()

@@ -255,7 +255,7 @@ def test_plain_http_behind_a_proxy(tmp_path: Path) -> None:
 
 def test_two_hosts_and_one_database(tmp_path: Path) -> None:
     """Two copies of a folder over one PostgreSQL: a member of one is known to the other, and so are its nonces."""
-    with real_service(tmp_path / "first", workers=1, database=empty_database()) as first:
+    with real_service(tmp_path / "first", workers=1, minimum_members=1, database=empty_database()) as first:
         shutil.copytree(first.home.path, tmp_path / "second", ignore=shutil.ignore_patterns("lock", "supervisor.json"))
         second = RealService(Home.open(tmp_path / "second"))
         port = free_port()

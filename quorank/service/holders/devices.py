@@ -120,7 +120,9 @@ class LeavingDesk(Departures):
 def coordinator_of(home: Home, holder: Holder) -> Coordinator:
     """Return the coordinator of a folder at its checkpoint."""
     settings = home.settings
-    rules = RoundLimits(settings.enough, settings.least, settings.deadline)
+    planned = setting_of(home.experiment, settings.n_features)  # the others are fractions of those who have enrolled
+    fewest = settings.minimum_members or (1 if planned.open_arrivals else math.ceil(settings.least * planned.cohort))
+    rules = RoundLimits(settings.enough, settings.least, settings.deadline, minimum_replies=fewest)
     return deployed_coordinator(
         home.experiment, settings.n_features, home.run_secret(holder.store), run=settings.run, rules=rules,
         keeping=KeptInStore(holder.store), clock=holder.clock, figure=home.terms(0).metric_response, enrolled=holder,
@@ -320,7 +322,7 @@ def coordinator_status(
     fewest = coordinator.limits.minimum_replies
     available = len(waiting) + replies
     if coordinator.open and available < fewest and seconds > WAITING_SECONDS:
-        sentence = f"the round waits: {available} members of its cohort are available, and its noise needs {fewest}"
+        sentence = f"the round waits: {available} members of its cohort are available, and it needs {fewest}"
         found = replace(found, problems=(*found.problems, Problem("round.too-few", sentence)))
     if planned is None:
         return found
