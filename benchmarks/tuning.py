@@ -35,7 +35,7 @@ from quorank.tuning.histories.generated import SIGMA
 from quorank.tuning.histories.scenarios import HELD_OUT, SCENARIOS, find_scenario, recorded_scenario
 from quorank.tuning.histories.visits import read_visits
 from quorank.tuning.loss import gradients, losses, mean_loss_and_accuracy
-from quorank.tuning.rules import GradientRelease, ImmediateGuard, JudgedGuard, Release, SignRelease, Stable, Time
+from quorank.tuning.rules import GradientRelease, Guard, ImmediateGuard, JudgedGuard, Release, SignRelease, Stable, Time
 from quorank.tuning.simulation import Traffic, Tuning, TuningHistory, simulate_tuning
 
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
@@ -70,15 +70,22 @@ def arrive(seeds: range) -> None:
 
 
 def harm(seeds: range) -> None:
-    header("heuristic", "people follow", "guard", "first / last / true rank accuracy", "worst drop: min / median / max")
+    header(
+        "heuristic", "people follow", "guard", "release", "first / last / true rank accuracy",
+        "worst drop: min / median / max", "runs beyond 1 %",
+    )  # fmt: skip
+    choices: list[tuple[Guard, Release]] = [
+        (JudgedGuard(), GradientRelease()), (JudgedGuard(), SignRelease()), (ImmediateGuard(), GradientRelease())
+    ]  # fmt: skip
     for name in ("frecency", "decay", "firefox"):
         for people in ("shipped", "others"):
-            for guard in (JudgedGuard(), ImmediateGuard()):
-                courses = [simulate_tuning(Tuning(name, people=people, seed=seed, guard=guard)) for seed in seeds]
+            for guard, release in choices:
+                tunings = [Tuning(name, people=people, seed=seed, guard=guard, release=release) for seed in seeds]
+                courses = [simulate_tuning(tuning) for tuning in tunings]
                 means = np.mean([(c.accuracy[0], c.accuracy[-1], c.true_accuracy) for c in courses], axis=0)
                 drops = [100.0 * c.worst_drop() for c in courses]
-                accuracy = " / ".join(f"{mean:.3f}" for mean in means)
-                row(name, people, guard.kind, accuracy, spread(drops, "{:.2f} %"))
+                accuracy, beyond = " / ".join(f"{mean:.3f}" for mean in means), sum(drop > 1.0 for drop in drops)
+                row(name, people, guard.kind, release.kind, accuracy, spread(drops, "{:.2f} %"), beyond)
 
 
 def visits(seeds: range) -> None:

@@ -207,6 +207,7 @@ class TuningCoordinator:
             BadInput: The iteration has no updates.
         """
         estimate, version, guard = state.estimate, state.version + 1, self.settings.guard
+        guard = guard.of(self.settings.release) if isinstance(guard, JudgedGuard) else guard
         empty = f"iteration {version} has no updates yet: nothing to learn from"
         require(estimate.count > 0, "tuning.no-updates", empty)
         if isinstance(guard, JudgedGuard) and guard.withdraws(state.watched):

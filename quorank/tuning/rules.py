@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ class GradientRelease:
 
     kind: ClassVar[str] = "gradient"
     needs_coins: ClassVar[bool] = False
+    sure: ClassVar[float] = 1.0  # standard errors above the bound at which a trial of such steps passes
 
     def apply(self, slopes: Doubles, coins: Booleans | None = None) -> Doubles:
         """Return the released values (updates, weights) of gradients (updates, weights)."""
@@ -78,6 +79,7 @@ class SignRelease:
     """
 
     kind: ClassVar[str] = "signs"
+    sure: ClassVar[float] = 3.0  # signs near the optimum wander, and every version is one more chance to pass
 
     bits: Literal[1, 2] = 2
 
@@ -294,7 +296,8 @@ class JudgedGuard:
 
     Args:
         bound: Share of the rank accuracy that a published version may lose.
-        sure: Standard errors above the bound at which a trial passes, and below it at which it fails.
+        sure: Standard errors above the bound at which a trial passes, and below it at which it fails; by default 1 for
+            gradients and 3 for signs.
         surely: Standard errors below the bound at which published weights are withdrawn.
         most: Number of searches after which an undecided trial is shortened.
         halvings: Maximum number of halvings of one step.
@@ -306,14 +309,18 @@ class JudgedGuard:
     kind: ClassVar[str] = "judged"
 
     bound: Annotated[float, Range(above=0.0, below=1.0)] = 0.01
-    sure: Annotated[float, Range(0.0)] = 1.0
+    sure: Annotated[float, Range(0.0)] | None = None
     surely: Annotated[float, Range(0.0)] = 2.0
     most: Annotated[int, Range(2)] = 4000
     halvings: Annotated[int, Range(0, 50)] = 3
 
+    def of(self, release: Release) -> JudgedGuard:
+        """Return the guard with the standard errors that steps by this release need, unless it states its own."""
+        return replace(self, sure=release.sure) if self.sure is None else self
+
     def passes(self, evidence: Evidence) -> bool:
         """Return whether a trial with this evidence is published."""
-        return evidence.searches > 0 and self._margin(evidence, -self.sure) >= 0.0
+        return evidence.searches > 0 and self._margin(evidence, -self._sure) >= 0.0
 
     def withdraws(self, evidence: Evidence) -> bool:
         """Return whether published weights with this evidence are withdrawn."""
@@ -322,8 +329,12 @@ class JudgedGuard:
     def decides(self, trials: Sequence[Evidence]) -> bool:
         """Return whether the evidence against both compared weights suffices to end a trial."""
         enough = any(evidence.searches >= self.most for evidence in trials)
-        failed = any(self._margin(evidence, self.sure) < 0.0 for evidence in trials)
+        failed = any(self._margin(evidence, self._sure) < 0.0 for evidence in trials)
         return enough or failed or all(map(self.passes, trials))
+
+    @property
+    def _sure(self) -> float:
+        return GradientRelease.sure if self.sure is None else self.sure
 
     def _margin(self, evidence: Evidence, errors: float) -> float:
         """Return how far the mean gain and so many standard errors lie above the allowed loss."""
