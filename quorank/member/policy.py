@@ -75,8 +75,8 @@ class Promise:
         else:
             odds = f"{math.exp(self.epsilon):,.1f}" if self.epsilon < 20 else f"e^{self.epsilon:.3g}"
             cost = (
-                f"ε = {self.epsilon:.3g} at δ = {self.delta:.1g} for the whole run: all that is published makes it at "
-                f"most {odds} times as likely, up to δ, that someone guesses right whether you took part."
+                f"ε = {self.epsilon:.3g} at δ = {self.delta:.1g} for the whole run: whatever is published is at most "
+                f"{odds} times as likely with you as without you, but for a probability of δ."
             )
         return [
             f"What leaves: {self.numbers:,} numbers, how {self.searches:,} of your searches moved the ranker; no query, "
