@@ -425,6 +425,31 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
     assert together(world, 4) == pytest.approx(accounting.epsilon(Setting(6, 6, 8 + closed), 0.6, 1e-5))
 
 
+def test_a_rebuilding_goes_on_while_somebody_leaves_who_has_contributed_nothing(tiny_collection, tmp_path) -> None:
+    world = World(simulator_of(tiny_collection, rounds=ROUNDS), tmp_path)
+    world.answering[4].answer = lambda content: b"no reply"
+    world.play(3)
+    world.ask()
+    late = []
+    world.then = lambda: (
+        [t for _, t in world.asked if t.round == 1 and t.run != "run"] and (late or late.append(world.ask(4)))
+    )
+    world.desk.read_requests()
+    world.desk.process_requests()
+    assert late and world.events().count("rebuilding_begun") == world.events().count("rebuilding_finished") == 1
+    assert "rebuilding_given_up" not in world.events()
+    assert world.store.leaving(LEAVER)[1] is not None and world.store.leaving(4)[1] is not None
+
+
+def test_a_rebuilding_does_not_wait_for_as_many_as_a_round_needs(world) -> None:
+    """Members may hold nothing to release again, or have given all releases of their terms."""
+    world.play(2)
+    world.coordinator.limits = replace(world.coordinator.limits, minimum_replies=CLIENTS)
+    world.then = lambda: world.now < 1e5 or pytest.fail("the rebuilding waits")
+    world.let_go()
+    assert world.desk.leavers[0].method == "fresh"
+
+
 def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
     limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
     world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6), interval=2, may_reset=True)

@@ -159,8 +159,10 @@ class Departures(ABC):
 
     def process_requests(self) -> None:
         """Rebuild the ranker for all pending leavers; does nothing while a round is open."""
-        self.release_idle()
-        while self.pending and not self.coordinator.open:
+        while True:
+            self.release_idle()
+            if not self.pending or self.coordinator.open:
+                return
             if any(leaver.number is None for leaver in self.pending):
                 number = 1 + max((leaver.number or 0 for leaver in self.leavers), default=0)
                 self._clear(number - 1)
@@ -177,7 +179,11 @@ class Departures(ABC):
                 continue
             self.coordinator.replace_ranker(theta)
             self.ledger.finish(number)
-            outcome |= {"done": True, "waits": False, "method": "fresh" if outcome.get("rounds") else "anew"}
+            outcome = (
+                {"refused": None}
+                | outcome
+                | {"done": True, "waits": False, "method": "fresh" if outcome.get("rounds") else "anew"}
+            )
             self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
             self._shorten_run()
             if outcome.get("shorter"):
@@ -201,7 +207,7 @@ class Departures(ABC):
         self.coordinator.rounds = self._rounds - sum(replaced.values())
 
     def _rebuild(self, number: int) -> tuple[Doubles | None, dict[str, Any]] | None:
-        """Return the rebuilt or reset ranker and the fields of its `Leaver`; None if another client leaves meanwhile.
+        """Return the rebuilt or reset ranker and the fields of its `Leaver`; None if another contributor leaves meanwhile.
 
         The ranker is None where it can only be reset and the operator has not allowed that.
         """
@@ -235,7 +241,7 @@ class Departures(ABC):
         try:
             while not rebuilding.done:
                 self.play_round(rebuilding)
-                if self.left != left:
+                if any(one.number is None and self.has_contributed(one.client) for one in self.pending):
                     self._log("rebuilding_given_up", rounds=rebuilding.state.round)
                     return None
         finally:

@@ -94,7 +94,8 @@ def rebuilding_of(
     mechanism = federation.privacy.with_noise_of(coordinator.mechanism).mechanism(setting, seed)
     state = replace(federation.start(start), private=mechanism.start())
     shared = {"enrolled": coordinator.enrolled, "absent": frozenset(left), "step_factor": step_factor}
-    how = name, seed, coordinator.limits, storage, coordinator.clock
+    limits = replace(coordinator.limits, minimum_replies=1)  # some hold nothing to release again
+    how = name, seed, limits, storage, coordinator.clock
     return Rebuilding(federation, mechanism, state, rounds, *how, **shared)  # type: ignore[arg-type]
 
 
