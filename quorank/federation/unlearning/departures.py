@@ -176,6 +176,7 @@ class Departures(ABC):
                 self._write(
                     [replace(one, waits=True, **outcome) if one.number == number else one for one in self.leavers]
                 )
+                self._clear(number)
                 continue
             self.coordinator.replace_ranker(theta)
             self.ledger.finish(number)
@@ -244,6 +245,11 @@ class Departures(ABC):
                 if any(one.number is None and self.has_contributed(one.client) for one in self.pending):
                     self._log("rebuilding_given_up", rounds=rebuilding.state.round)
                     return None
+        except BadInput as error:
+            if error.code != "rebuilding.empty":
+                raise
+            self._log("rebuilding_refused")
+            return reset, {}
         finally:
             self._current = None
         statement = rebuilding.mechanism.statement(rounds) or {}

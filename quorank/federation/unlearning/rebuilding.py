@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple, cast
 
 import numpy as np
 
+from quorank.errors import require
 from quorank.federation.coordinator import Coordinator
 from quorank.federation.rounds import CohortSum, Federation, Report
 from quorank.federation.server_optimisers import Add
@@ -49,6 +50,10 @@ class Rebuilding(Coordinator):
     @property
     def fewest_arrivals(self) -> int:
         return 1
+
+    def check_answerable(self) -> None:
+        empty = self.enrolled is None and not self.waiting and self.accepted_count == 0
+        require(not empty, "rebuilding.empty", "no member holds anything to rebuild the ranker from")
 
     def cohort_sum(self) -> CohortSum:
         return scale_sum(super().cohort_sum(), self.step_factor)

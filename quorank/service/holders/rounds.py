@@ -233,6 +233,7 @@ class Holder:
                     return coordinator.advance()
                 except RepliesCame:
                     continue
+            coordinator.check_answerable()
             self._look(coordinator)
             pause = FAST if count else min(SLOW, pause * 1.5)
             if count < BATCH:
