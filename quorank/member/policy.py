@@ -1,4 +1,4 @@
-"""Owner's policy: limits that a device sets on the terms of every run, whatever its operator proposes.
+"""Owner's policy: limits that a device sets on the terms of every run.
 
 Terms outside the policy are declined before anything is sent. A `Promise` is what terms amount to: what leaves, how often,
 who can read it and at which ε.
@@ -75,7 +75,7 @@ class Promise:
         else:
             odds = f"{math.exp(self.epsilon):,.1f}" if self.epsilon < 20 else f"e^{self.epsilon:.3g}"
             cost = (
-                f"ε = {self.epsilon:.3g} at δ = {self.delta:.1g} for the whole run: whatever is published is at most "
+                f"ε = {self.epsilon:.3g} at δ = {self.delta:.1g} for the whole run: each published result is at most "
                 f"{odds} times as likely with you as without you, but for a probability of δ."
             )
         return [
@@ -132,7 +132,7 @@ class Policy:
         """Read a policy file; keys that are absent have their defaults.
 
         Raises:
-            BadInput: Where the file is not TOML, or a key is unknown or out of range.
+            BadInput: The file is not TOML, or a key is unknown or out of range.
         """
         table = read_toml(path)
         try:

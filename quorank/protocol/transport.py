@@ -86,7 +86,7 @@ class MemberNodes:
 
 @dataclass(frozen=True)
 class SignedMailboxes:
-    """Mailboxes whose letters the service signs, each for its member: whoever is in between can only lose them."""
+    """Mailboxes whose letters the service signs, each for its member; a proxy in between can only drop them."""
 
     mailboxes: Mailboxes
     key: MemberKey

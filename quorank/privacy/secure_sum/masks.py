@@ -46,7 +46,7 @@ class Occasion:
         """Digest of the session in signatures, 32 bytes."""
         return hashlib.sha256(self.session).digest()
 
-    @property
+    @cached_property
     def tag(self) -> bytes:
         """Tag of the session on messages, 16 bytes."""
         return self.digest[:16]

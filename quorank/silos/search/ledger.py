@@ -1,9 +1,9 @@
 """Ledger of what an owner has told in searches: entries (document, column) by asker, questions by day, releases.
 
 One SQLite file for the owner's eyes (mode 0600). Every question counts, and is admitted or refused by what the asker itself
-has asked and was told, before a document is read: a refusal says nothing else. What an answer tells is charged on disk
-before it is made, and never more than what is left. An entry that an asker was told costs nothing when it is told again.
-Budgets of entries begin anew with every period; an entry that was told stays told.
+has asked and was told, before a document is read: a refusal says nothing else. New entries of an answer are charged on
+disk before the answer is made, never more of them than are left. An entry that an asker was told costs nothing when it is told again.
+Budgets of entries are renewed in every period; an entry that was told stays told.
 
 Documents have numbers by their content: a document that is changed gets a new one, and no number is used again, since the
 noise of a cell belongs to the number. What is told under a new secret, ε or key of the group is a new release: it must be
@@ -46,7 +46,7 @@ _RELEASE = 1 << 32  # places of release r are its columns + r·2^32
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Limits of each asker: entries in a period of so many days (0: for ever), and questions per day."""
+    """Limits of each asker: entries in a period of `renew_days` (0: for ever), and questions per day."""
 
     entries: int
     questions_a_day: int

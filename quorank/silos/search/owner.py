@@ -245,7 +245,7 @@ class _Told:
         return [cell if n in shown else 0 for n, cell in zip(bundle, cells, strict=True)]
 
     def tell(self, document: int, bundle: tuple[int, ...], cells: list[int]) -> list[int]:
-        """Add a named document's cells to what is told, and return them; nothing is told any more once nothing is left."""
+        """Add a named document's cells to what is told, and return them; new cells are hidden once the budget is spent."""
         count, known = self._of(document)
         out = []
         for column, cell in zip(bundle, cells, strict=True):

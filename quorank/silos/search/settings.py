@@ -75,11 +75,11 @@ class SearchTerms:
         return math.exp(-self.cell_epsilon) if self.has_noise else 0.0
 
     def entries(self, pairs: float, askers: int) -> int:
-        """Return the entries that one of some askers may be told in a period, of an owner with so many pairs."""
+        """Return the entries that one of some askers may be told in a period, of an owner with this number of pairs."""
         return math.floor(min(self.share, self.share_of_all / askers) * pairs)
 
     def most_told(self, terms: int) -> int:
-        """Return the most entries that an owner tells in a search of so many terms."""
+        """Return the most entries that an owner tells in a search with this number of terms."""
         return self.among * self.k * terms
 
     @property
@@ -88,7 +88,7 @@ class SearchTerms:
         return -(-365 // self.renew_days) if self.renew_days else 1
 
     def budget(self, pairs: int, askers: int) -> dict[str, Any]:
-        """Return what searches of some askers cost an owner of so many pairs.
+        """Return what searches of some askers cost an owner with this number of pairs.
 
         `entries` and the `searches` of 3 terms that they allow at least are those of one asker in a period.
         """
