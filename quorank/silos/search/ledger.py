@@ -2,7 +2,7 @@
 
 One SQLite file for the owner's eyes (mode 0600). Every question counts, and is admitted or refused by what the asker itself
 has asked and was told, before a document is read: a refusal says nothing else. New entries of an answer are charged on
-disk before the answer is made, never more of them than are left. An entry that an asker was told costs nothing when it is told again.
+disk before the answer is made, never more of them than are left. Repeating an entry to the same asker costs nothing.
 Budgets of entries are renewed in every period; an entry that was told stays told.
 
 Documents have numbers by their content: a document that is changed gets a new one, and no number is used again, since the
