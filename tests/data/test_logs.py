@@ -265,9 +265,9 @@ def test_packed_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_damaged_logs_are_refused_or_read(tmp_path: Path) -> None:
     sources = {
-        "csv": (write_csv(tmp_path / "csv") / "clicks.csv", 120),
-        "aol4foltr": (write_aol(tmp_path / "aol") / "metadata.csv", 60),
-        "ubi": (write_ubi(tmp_path / "ubi") / "ubi_queries.ndjson", 60),
+        "csv": (write_csv(tmp_path / "csv") / "clicks.csv", 40),
+        "aol4foltr": (write_aol(tmp_path / "aol") / "metadata.csv", 20),
+        "ubi": (write_ubi(tmp_path / "ubi") / "ubi_queries.ndjson", 20),
         "baidu-ultr": (write_baidu(tmp_path / "b") / "parts" / "part-0_split-0.feather", 8),
     }
     for format_, (path, count) in sources.items():

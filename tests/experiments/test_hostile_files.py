@@ -123,7 +123,12 @@ def test_a_changed_file_is_refused_or_read(finished: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "name"), [("finished", "summary.json"), ("private", "ledger.json"), ("finished", "ranker.json")]
+    ("run", "name"),
+    [
+        ("finished", "summary.json"),
+        ("finished", "ranker.json"),
+        pytest.param("private", "ledger.json", marks=pytest.mark.nightly),
+    ],
 )
 def test_json_of_other_types_is_refused_or_read(made: Path, tmp_path: Path, run: str, name: str) -> None:
     """With a manifest of the changed file."""

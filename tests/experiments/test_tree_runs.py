@@ -49,7 +49,14 @@ def experiment(*changes: str) -> Experiment:
     return Experiment.read(set_values(parse_experiment_file(TREES, "trees.toml"), list(changes)))
 
 
-@pytest.mark.parametrize("changes", [(), NOISY, ("learner.feedback=clicks",)], ids=["labels", "noise", "clicks"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param((), id="labels"),
+        pytest.param(NOISY, id="noise"),
+        pytest.param(("learner.feedback=clicks",), id="clicks", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_run_writes_the_usual_files_and_resumes_to_the_same_bits(tmp_path: Path, changes) -> None:
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     summary = run_experiment(experiment(*changes), whole, threads=2, report=report_page)

@@ -19,7 +19,7 @@ SHAPE = 40, 25
 def test_honest_noise_passes_and_the_power_is_as_stated() -> None:
     """Of noise at the stated limit 95 % fails; of noise halfway to the plan, and of honest noise, hardly any."""
     draw = np.random.default_rng(1)
-    noises = draw.normal(size=(400, *SHAPE))
+    noises = draw.normal(size=(200, *SHAPE))
     limit = check_noise(noises[0]).noticed_below
     assert 0.5 < limit < 1.0 and all(check_noise(noise).passed for noise in noises)
     failed = [

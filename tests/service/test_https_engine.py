@@ -152,7 +152,9 @@ def played_in_process(experiment: Experiment, folder: Path, database: str = "", 
     assert interruptions.moments == [], "it was stopped as often as it should"
 
 
-@pytest.mark.parametrize("kind", MORE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.nightly] * (kind == "momentum")) for kind in MORE]
+)
 def test_an_experiment_through_the_application_comes_to_the_same_bytes(kind, tmp_path) -> None:
     experiment = experiment_of(MORE[kind])
     run_experiment(experiment, tmp_path / "process", threads=1)
