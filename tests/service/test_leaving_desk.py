@@ -173,8 +173,8 @@ def test_the_leaver_is_out_of_all_later_rounds_and_nothing_of_it_is_kept(world) 
     assert sent(world.store, LEAVER).code == "request.left"
     assert not sent(world.store, LEAVER, "leave").code, "it can still ask for its confirmation"
     kept = json.loads(world.store.document(LEAVERS))
-    fields = {"client", "digest", "at", "number", "done", "method", "rounds", "epsilon", "refused", "shorter", "waits"}
-    assert set(kept[0]) == fields
+    facts = {"client", "digest", "at", "number", "done", "method", "rounds", "shorter", "waits"}
+    assert set(kept[0]) == facts | {"epsilon", "refused", "budget"}
     assert world.store.document(REBUILDING) is None
     assert world.store.database.execute("SELECT count(*) FROM replies") == [(0,)]
     world.asked.clear()
@@ -298,7 +298,7 @@ def test_who_holds_nothing_is_not_waited_for(world) -> None:
     assert [participants for participants, _, _ in entry.releases] == [4.0, 4.0]
 
 
-def test_where_devices_release_nothing_twice_the_ranker_starts_anew(tiny_collection, tmp_path) -> None:
+def test_where_devices_release_nothing_twice_the_ranker_is_reset(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, Federation(CLIENTS, 3, privacy=Signs(p=0.8)), rounds=ROUNDS)
     world = World(simulator, tmp_path)
     world.play(2)
@@ -313,7 +313,7 @@ def test_where_devices_release_nothing_twice_the_ranker_starts_anew(tiny_collect
     assert world.desk.blocked == 0 and world.store.leaving(LEAVER)[1] is not None
     assert world.coordinator.state.theta.tobytes() == simulator.initial().theta.tobytes()
     assert world.coordinator.state.round == 2
-    assert world.desk.leavers[0].method == "anew" and not world.asked
+    assert world.desk.leavers[0].method == "reset" and not world.asked
     task = encode_task(Task(rebuilding_name("run", 1, 1), 0, simulator.initial().theta, simulator.initial().private))
     assert world.answering[0].answer(task) == Declined("task")
 
@@ -367,7 +367,7 @@ def test_a_rebuilding_takes_the_place_of_rounds_and_stays_within_the_planned_eps
 
 
 def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tiny_collection, tmp_path) -> None:
-    """No round is left that could be given up; without a larger budget the ranker starts anew, which releases nothing."""
+    """No round is left that could be given up; without a larger budget the ranker is reset, which releases nothing."""
     world = private_world(tiny_collection, tmp_path, interval=4)
     world.play(ROUNDS)
     world.asked.clear()
@@ -379,7 +379,7 @@ def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tin
     world.desk.process_requests()
     (leaver,), start = world.desk.leavers, world.simulator.initial().theta
     planned = world.coordinator.mechanism.statement()["epsilon"]
-    assert (leaver.method, leaver.rounds, leaver.epsilon) == ("anew", 0, None)
+    assert (leaver.method, leaver.rounds, leaver.epsilon) == ("reset", 0, None)
     assert leaver.refused is not None and leaver.refused > planned
     assert world.coordinator.state.theta.tobytes() == start.tobytes()
     assert not world.asked and world.desk.ledger.entries == [], "no device was asked for anything"
@@ -390,6 +390,53 @@ def test_a_rebuilding_beyond_the_planned_epsilon_is_refused_before_it_begins(tin
     enough.play(ROUNDS)
     enough.let_go()
     assert (enough.desk.leavers[0].method, enough.coordinator.rounds) == ("fresh", ROUNDS)
+
+
+def test_a_refused_rebuilding_is_tried_again_with_a_larger_budget(tiny_collection, tmp_path) -> None:
+    world = private_world(tiny_collection, tmp_path, interval=4)
+    world.play(ROUNDS)
+    request = world.let_go()
+    (leaver,) = world.desk.leavers
+    reached = leaver.refused
+    assert reached is not None and world.desk.blocked == 1
+    for budget, refusals in ((None, 1), (0.99 * reached, 2), (0.99 * reached, 2)):  # a restart alone changes nothing
+        world.total_epsilon = budget
+        world.begin()
+        assert world.desk.busy() == (refusals > world.events().count("rebuilding_refused"))
+        world.desk.process_requests()
+        assert world.events().count("rebuilding_refused") == refusals and world.desk.blocked == 1
+    world.total_epsilon = reached
+    world.begin()
+    assert world.desk.blocked == 0 and world.desk.busy()
+    world.desk.process_requests()
+    (leaver,) = world.desk.leavers
+    assert (leaver.method, leaver.rounds, leaver.refused) == ("fresh", ROUNDS // 4, None)
+    assert world.store.leaving(LEAVER) == (request, leaving_receipt(world.desk.holder.key, request))
+    assert together(world, ROUNDS) == pytest.approx(reached)
+
+
+def test_what_a_refused_rebuilding_had_released_still_counts(tiny_collection, tmp_path) -> None:
+    """Killed after two rounds, refused with a smaller budget, begun again with a larger one: two and four releases."""
+    world = private_world(tiny_collection, tmp_path, total_epsilon=500.0)
+    world.play(4)
+    world.ask()
+
+    def dies() -> None:
+        if any(task.run != "run" and task.round == 2 for _, task in world.asked):
+            raise Interrupted(4, ROUNDS)
+
+    world.then = dies
+    world.desk.read_requests()
+    with pytest.raises(Interrupted):
+        world.desk.process_requests()
+    world.then = lambda: None
+    for budget, blocked in ((0.01, 1), (500.0, 0)):
+        world.total_epsilon = budget
+        world.begin()
+        world.desk.process_requests()
+        assert world.desk.blocked == blocked
+    entries = world.desk.ledger.entries
+    assert [(entry.number, entry.rounds, entry.finished) for entry in entries] == [(1, 2, False), (2, 4, True)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -472,7 +519,7 @@ def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp
     )
     world.desk.read_requests()
     world.desk.process_requests()
-    assert [(one.method, one.refused is None) for one in world.desk.leavers] == [("anew", False), ("anew", False)]
+    assert [(one.method, one.refused is None) for one in world.desk.leavers] == [("reset", False), ("reset", False)]
     assert [(entry.number, entry.finished) for entry in world.desk.ledger.entries] == [(1, False)]
     assert world.events()[-2:] == ["rebuilding_given_up", "rebuilding_refused"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -264,6 +265,23 @@ def test_the_ledger_counts_rebuildings_and_nothing_beyond_the_plan_is_silent(tmp
     status = Status.read(devices.store.document("status.json"))
     assert status.epsilon_spent == pytest.approx(book["altogether"]["epsilon"]) and status.epsilon_planned == 1e5
     assert "budget_exceeded" not in devices.events() and status.rebuilding_rounds == 1
+
+
+def test_a_start_with_a_larger_budget_lets_a_waiting_member_go(tmp_path) -> None:
+    home = home_of(tmp_path / "home", PRIVATE)
+    devices = Devices(home, Runner(home.experiment, threads=1))
+    devices.play()
+    request = leaving_request(home.terms(2), devices.keys[2], 5.0, b"nonce")
+    assert not sent(devices.store, 2, "leave", 0, request).code
+    devices.play()
+    (problem,) = Status.read(devices.store.document("status.json")).problems
+    assert problem.code == "rebuilding.refused" and devices.store.leaving(2)[1] is None
+    (advised,) = re.findall(r"total_epsilon=(\d+)", problem.sentence)
+    home.change(replace(home.settings, total_epsilon=float(advised)))
+    devices.play()
+    status = Status.read(devices.store.document("status.json"))
+    assert devices.store.leaving(2)[1] is not None and status.problems == ()
+    assert status.epsilon_spent <= float(advised) and devices.events()[-1] == "rebuilding_finished"
 
 
 def with_reports(home: Home) -> Devices:

@@ -9,7 +9,7 @@ anybody who may enrol could otherwise wipe the ranker. A client without a counte
 Each round of a rebuilding is one more release of the others' interactions, counted when it is made, also if the rebuilding
 is abandoned because another client leaves. All releases together stay within the run's planned ε: a rebuilding takes the
 place of rounds of the run, which ends earlier by them, unless a larger budget was reserved (`total_epsilon`). A rebuilding
-that fits neither way is refused before it begins.
+that fits neither way is refused before it begins, and tried again as a new rebuilding once `total_epsilon` is larger.
 
 One influence of a leaver cannot be undone: the lists that the others hold were shown by rankers that it had a part in.
 """
@@ -52,11 +52,12 @@ class Leaver:
     at: float
     number: int | None = None  # of the rebuilding without it
     done: bool = False
-    method: Literal["fresh", "anew"] | None = None
+    method: Literal["fresh", "reset"] | None = None
     rounds: int = 0  # of the rebuilding; 0 after a reset
     epsilon: float | None = None  # spent by the rebuilding, in addition to the run
     refused: float | None = None  # total ε that a refused rebuilding would have reached
-    waits: bool = False  # for the operator's word: the ranker can only be reset
+    budget: float = 0.0  # `total_epsilon` of that refusal; 0: the run's planned ε
+    waits: bool = False  # for the operator: to allow a reset, or a larger budget after a refusal by ε
     shorter: int = 0  # rounds of the run that the rebuilding replaced
 
 
@@ -134,12 +135,12 @@ class Departures(ABC):
     @property
     def pending(self) -> list[Leaver]:
         """Leavers whose influence is still in the ranker and can be removed."""
-        return [leaver for leaver in self.leavers if not leaver.done and (self.may_reset or not leaver.waits)]
+        return [leaver for leaver in self.leavers if not leaver.done and not self._is_blocked(leaver)]
 
     @property
     def blocked(self) -> int:
-        """Number of leavers that wait for the operator to allow a reset of the ranker."""
-        return sum(leaver.waits and not leaver.done and not self.may_reset for leaver in self.leavers)
+        """Number of leavers that wait for the operator to allow a reset of the ranker or a larger budget."""
+        return sum(not leaver.done and self._is_blocked(leaver) for leaver in self.leavers)
 
     @property
     def rebuilding(self) -> bool:
@@ -150,6 +151,10 @@ class Departures(ABC):
     def refused(self) -> float | None:
         """Total ε that the last refused rebuilding would have reached; None if none was refused."""
         return next((one.refused for one in reversed(self.leavers) if one.refused is not None), None)
+
+    def _is_blocked(self, leaver: Leaver) -> bool:
+        enlarged = leaver.refused is not None and (self.total_epsilon or 0.0) > leaver.budget
+        return leaver.waits and not self.may_reset and not enlarged
 
     def add_leaver(self, client: int, digest: str, at: float) -> None:
         """Record a verified request to leave, with its digest and time."""
@@ -164,27 +169,26 @@ class Departures(ABC):
             if not self.pending or self.coordinator.open:
                 return
             if any(leaver.number is None for leaver in self.pending):
-                number = 1 + max((leaver.number or 0 for leaver in self.leavers), default=0)
+                used = [leaver.number or 0 for leaver in self.leavers] + [entry.number for entry in self.ledger.entries]
+                number = 1 + max(used)
                 self._clear(number - 1)
                 self._write([one if one.done else replace(one, number=number) for one in self.leavers])
             number = self.pending[0].number or 1
             found = self._rebuild(number)
             if found is None:
                 continue
-            theta, outcome = found
-            if theta is None:
-                self._write(
-                    [replace(one, waits=True, **outcome) if one.number == number else one for one in self.leavers]
-                )
+            theta, outcome = found[0], {"refused": None, "budget": 0.0} | found[1]
+            if (
+                theta is None
+            ):  # a later rebuilding has another number: its releases are counted beside those of this one
+                outcome |= {"waits": True, "number": None}
+                self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
                 self._clear(number)
                 continue
             self.coordinator.replace_ranker(theta)
             self.ledger.finish(number)
-            outcome = (
-                {"refused": None}
-                | outcome
-                | {"done": True, "waits": False, "method": "fresh" if outcome.get("rounds") else "anew"}
-            )
+            method = "fresh" if outcome.get("rounds") else "reset"
+            outcome |= {"done": True, "waits": False, "method": method}
             self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
             self._shorten_run()
             if outcome.get("shorter"):
@@ -233,7 +237,7 @@ class Departures(ABC):
         fit = self.ledger.fit(number, rebuilding, coordinator, self._rounds, self.reports, self.total_epsilon)
         if not fit.fits:
             self._log("rebuilding_refused", epsilon=fit.reached, budget=fit.budget, delta=fit.delta)
-            return reset, {"refused": fit.reached}
+            return reset, {"refused": fit.reached, "budget": self.total_epsilon or 0.0}
         self.ledger.begin(number, left, rebuilding_setting(coordinator.federation, rounds, len(start), len(left)))
         if rebuilding.state.round == 0:
             self._log("rebuilding_begun", rounds=rounds)

@@ -351,9 +351,13 @@ def privacy_status(base: Status, privacy: DeployedPrivacy, refused: float | None
     spent, planned, budget, problems = privacy.spent, privacy.planned, privacy.budget, []
     excess = "" if refused is None else f" (it would bring ε to {refused:.3g}, beyond {budget or 0.0:.3g})"
     if blocked:
+        larger = ""
+        if refused is not None and math.isfinite(refused):
+            larger = f"; to rebuild it with a larger budget, start it with --set total_epsilon={math.ceil(refused)}"
         sentence = (
             f"{blocked} members left and their part is still in the ranker, which cannot be rebuilt without them{excess}; "
             "to reset it to its start and confirm their leaving, stop the service and start it with --set may_reset=true"
+            f"{larger}"
         )
         problems.append(Problem("rebuilding.refused", sentence))
     elif refused is not None:
