@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import print_result, print_rows, print_text, progress_lines, rows_of, say, table_of
+from quorank.cli.display import (
+    print_lines,
+    print_result,
+    print_rows,
+    print_text,
+    progress_lines,
+    rows_of,
+    say,
+    table_of,
+)
 from quorank.cli.options import Fold, Json
 from quorank.cli.text_collections import find_text, report_skipped, skipped_table
 from quorank.errors import require
@@ -296,7 +305,7 @@ def _imported(entry: ImportedCollection, as_json: bool = False, skipped: dict[st
     from dataclasses import asdict
 
     told = '{name}: {queries:,} queries, {rows:,} rows, {features} features; source = "{name}"'
-    print_result(asdict(entry) | {"skipped": skipped or {}}, as_json, lambda found: print(told.format(**found)))
+    print_result(asdict(entry) | {"skipped": skipped or {}}, as_json, lambda found: print_lines(told.format(**found)))
 
 
 def _share(count: int, total: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from quorank.errors import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
     from quorank.experiments.progress import Progress
@@ -25,6 +26,12 @@ LINE_SECONDS, TERMINAL_SECONDS = 10.0, 0.2
 def say(text: str) -> None:
     """Print a message on stderr and flush it."""
     print(_shown(text), file=sys.stderr, flush=True)
+
+
+def print_lines(*lines: str) -> None:
+    """Print each string as one line on stdout, unwrapped, with its control characters escaped."""
+    for line in lines:
+        print(printable(line))
 
 
 def _shown(text: str) -> str:
@@ -77,7 +84,7 @@ def progress_lines(title: str) -> Callable[..., None]:
         elif done > first and now - printed >= (TERMINAL_SECONDS if terminal else LINE_SECONDS):
             printed = now
             left = (now - started) / (done - first) * (total - done)
-            line = f"{title} {done}/{total}, {details()}{left:.0f} s left"
+            line = printable(f"{title} {done}/{total}, {details()}{left:.0f} s left")
             print(f"\r{line}\x1b[K" if terminal else line, end="" if terminal else None, file=sys.stderr, flush=True)
         if terminal and done == total:
             print(file=sys.stderr)
@@ -151,13 +158,24 @@ def table_of(
     return table
 
 
-def print_text(*texts: object) -> None:
+class _Escaped:
+    """Table or report whose control characters are escaped once it is laid out."""
+
+    def __init__(self, content: RenderableType) -> None:
+        self.content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.content, options):
+            yield segment if segment.control else segment._replace(text=_shown(segment.text))
+
+
+def print_text(*texts: RenderableType) -> None:
     """Print strings, tables or reports, wrapped to the terminal, without interpreting markup."""
     from rich.console import Console
 
     console = Console()
     for text in texts:
-        console.print(_shown(text) if isinstance(text, str) else text, highlight=False, markup=False)
+        console.print(_shown(text) if isinstance(text, str) else _Escaped(text), highlight=False, markup=False)
 
 
 def timestamp(at: float) -> str:

@@ -15,7 +15,7 @@ import typer
 from typer import Option
 
 from quorank import __version__
-from quorank.errors import BadInput, Interrupted
+from quorank.errors import BadInput, Interrupted, printable
 
 VERBS = (
     "demo", "run", "bench", "data", "compare", "report", "evaluate", "predict", "export", "reproduce", "privacy",
@@ -76,7 +76,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        print(f"quorank: {error}", file=sys.stderr)
+        print(f"quorank: {printable(str(error))}", file=sys.stderr)
         sys.exit(1)
     except MemoryError:
         print("quorank: there is not enough memory for this", file=sys.stderr)

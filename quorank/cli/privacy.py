@@ -9,7 +9,16 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from quorank.cli.display import print_result, print_rows, print_text, progress_lines, rows_of, say, table_of
+from quorank.cli.display import (
+    print_lines,
+    print_result,
+    print_rows,
+    print_text,
+    progress_lines,
+    rows_of,
+    say,
+    table_of,
+)
 from quorank.cli.options import Json, Quiet
 from quorank.errors import BadInput, require, require_range
 
@@ -243,7 +252,7 @@ def _show_loss(stated: dict[str, Any] | None) -> None:
     from quorank.reports.report import describe_privacy, privacy_fields
 
     print_text(*(f"{name:<20}{value}" for name, value in privacy_fields(stated or {})))
-    print(describe_privacy(stated))
+    print_lines(describe_privacy(stated))
 
 
 @app.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Context, Option
 
-from quorank.cli.display import print_result, print_rows, print_text, rows_of, say, table_of, timestamp
+from quorank.cli.display import print_lines, print_result, print_rows, print_text, rows_of, say, table_of, timestamp
 from quorank.cli.options import Json, Quiet
 from quorank.errors import printable, require
 
@@ -269,7 +269,7 @@ def join(
         figures = opened.membership.status() or {}
     told = "joined {run}; consent is {on}; a release needs {needed} choices, and `quorank search serve` sends it"
     on = "on" if figures.get("consent") else "off, so nothing is sent"
-    print_result(figures, json, lambda found: print(told.format(on=on, **found)))
+    print_result(figures, json, lambda found: print_lines(told.format(on=on, **found)))
 
 
 @app.command()

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from quorank.cli.display import consent_line, print_result, print_rows, print_text, rows_of, say, table_of, timestamp
+from quorank.cli.display import (
+    consent_line,
+    print_lines,
+    print_result,
+    print_rows,
+    print_text,
+    rows_of,
+    say,
+    table_of,
+    timestamp,
+)
 from quorank.cli.options import Consent, InvitationFile, Json, Quiet, at_most_one
 from quorank.cli.text_collections import read_texts, skipped_of
 from quorank.errors import require
@@ -90,7 +100,7 @@ def join(
         show_identity(folder, json)
     elif document is not None:
         figures = {"number": document, "id": folder.document_of(document)}
-        print_result(figures, json, lambda found: print(found["id"]))
+        print_result(figures, json, lambda found: print_lines(found["id"]))
     elif log:
         show_log(folder, json)
     else:
@@ -230,7 +240,7 @@ def show_identity(folder: PartyFolder, json: bool) -> None:
     lines += [
         f"{name}: {'pinned' if name in pins else 'not pinned'}" for name in folder.terms.parties if name != own.name
     ]
-    print_result(figures, json, lambda _: print("\n".join(lines)))
+    print_result(figures, json, lambda _: print_lines(*lines))
 
 
 def show_status(folder: PartyFolder, json: bool) -> None:

@@ -9,7 +9,16 @@ import typer
 from typer import Argument, Option
 
 from quorank.cli import tune_study
-from quorank.cli.display import compiling, print_result, print_rows, print_text, progress_lines, rows_of, table_of
+from quorank.cli.display import (
+    compiling,
+    print_lines,
+    print_result,
+    print_rows,
+    print_text,
+    progress_lines,
+    rows_of,
+    table_of,
+)
 from quorank.cli.options import Json, Quiet
 from quorank.errors import require
 
@@ -110,7 +119,7 @@ def show(
 
 def _show_model(model: dict[str, Any]) -> None:
     loss = "" if model["loss"] is None else f", mean loss before it {model['loss']:.4g}"
-    print(f"{model['heuristic']}, version {model['version']}: made of {model['updates']:,} updates{loss}")
+    print_lines(f"{model['heuristic']}, version {model['version']}: made of {model['updates']:,} updates{loss}")
     _show_weights(model["weights"], model["shipped"])
 
 

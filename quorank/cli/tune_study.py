@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from quorank.cli.display import print_result, print_rows, print_text, rows_of, table_of
 from quorank.cli.options import Json
-from quorank.errors import BadInput, require
+from quorank.errors import BadInput, printable, require
 
 if TYPE_CHECKING:
     from quorank.tuning.studies.study import Study
@@ -86,9 +86,9 @@ def assign(
         csv.writer(table, lineterminator="\n").writerows([("client", "arm"), *zip(names, arms, strict=True)])
         write_whole(out, table.getvalue())
     figures = {"study": study.name, "counts": counts, "clients": dict(zip(names, arms, strict=True))}
-    lines = [f"{name}\t{arm}" for name, arm in zip(names, arms, strict=True)]
+    lines = [f"{printable(name)}\t{printable(arm)}" for name, arm in zip(names, arms, strict=True)]
     if out is not None:
-        lines = [f"{arm:<20} {count:>10,}" for arm, count in counts.items()]
+        lines = [f"{printable(arm):<20} {count:>10,}" for arm, count in counts.items()]
     print_result(figures, json, lambda _: print("\n".join(lines)))
 
 
