@@ -31,6 +31,10 @@ COARSE, FINE = 1e-3, 1e-4  # steps of a privacy loss distribution for the search
 LEAST_SAMPLED = 0.3  # smallest multiplier for sampled cohorts; the distributions of smaller ones exceed the memory
 LARGEST_EPSILON = 1e12  # largest ε for which noise can be computed
 LEAST_NOISE = 0.05  # smallest multiplier; the distributions of smaller ones exceed the memory
+LEAST_DELTA = 1e-12  # smallest δ of a run, the precision of draws and distributions
+LEAST_ACCOUNTED = LEAST_DELTA * (
+    1.0 - 1e-6
+)  # smallest δ of an accountant; a run reserves 1e-7 of its δ for discreteness
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,7 @@ def epsilon(
     setting: Setting, noise_multiplier: float, delta: float, accountant: Accountant = "pld", rounds: int | None = None
 ) -> float:
     """Compute ε at δ after `rounds` rounds of the setting (all of them by default)."""
-    check_delta(delta)
+    require_range("delta", delta, least=LEAST_ACCOUNTED, below=1.0)
     require_range("noise multiplier", noise_multiplier, least=LEAST_NOISE)
     counted = setting.participations(rounds)
     return _epsilon(pattern_of(setting), noise_multiplier, delta, accountant, counted, FINE) if counted > 0 else 0.0
@@ -240,7 +244,7 @@ def _epsilon(setting: Setting, z: float, delta: float, accountant: Accountant, r
 
 def noise_multiplier(setting: Setting, target: float, delta: float, accountant: Accountant = "pld") -> float:
     """Compute the smallest z at which the whole run stays within (target, δ)."""
-    check_delta(delta)
+    require_range("delta", delta, least=LEAST_ACCOUNTED, below=1.0)
     require_range("epsilon", target, above=0.0, most=LARGEST_EPSILON)
     return _noise_multiplier(pattern_of(setting), target, delta, accountant)
 
@@ -319,5 +323,5 @@ def quiet_library() -> Iterator[None]:
 
 
 def check_delta(delta: float) -> None:
-    """Refuse a δ outside [1e-12, 1), the precision of draws and distributions."""
-    require_range("delta", delta, least=1e-12, below=1.0)
+    """Refuse a δ of a run outside [1e-12, 1)."""
+    require_range("delta", delta, least=LEAST_DELTA, below=1.0)

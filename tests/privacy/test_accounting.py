@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import dp_accounting as dp
 import numpy as np
@@ -11,10 +12,11 @@ from dp_accounting import pld, rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from privacy_losses import epsilon_of, gaussian_epsilon, gaussian_losses, poisson_losses, replaced_losses
-from scipy import stats
+from scipy import optimize, stats
 
 from quorank.errors import BadInput
-from quorank.privacy import Setting, accounting
+from quorank.privacy import ClippedGaussian, Setting, accounting
+from quorank.privacy.composition import compose
 
 FULL = Setting(1000, 1000, 300)
 POISSON = Setting(1000, 100, 50, "poisson")
@@ -139,6 +141,48 @@ def test_epsilon_grows_with_rounds_and_falls_with_noise_and_delta(z, factor, rou
     assert few < many or many == few == 0.0
     assert accounting.epsilon(setting, z * factor, delta) < many or many == 0.0
     assert accounting.epsilon(setting, z, delta / 10) >= many
+
+
+LEAST = 1e-12  # documented smallest δ of a run
+
+
+def log_gaussian_delta(mu: float, epsilon: float) -> float:
+    """log δ of one Gaussian mechanism (Balle and Wang 2018, theorem 8), without the cancellation of small δ."""
+    upper, lower = stats.norm.logcdf(mu / 2.0 - epsilon / mu), epsilon + stats.norm.logcdf(-mu / 2.0 - epsilon / mu)
+    return float(upper + math.log1p(-math.exp(lower - upper)))
+
+
+@pytest.mark.parametrize("part", [ClippedGaussian(delta=LEAST), ClippedGaussian(delta=LEAST, noise_multiplier=20.0)])
+def test_the_smallest_delta_is_accounted_as_the_closed_form_says(part) -> None:
+    mechanism = part.mechanism(FULL, 1)
+    stated = mechanism.statement()
+    multiplier = stated["noise_multiplier"]
+    exact = optimize.brentq(lambda e: log_gaussian_delta(math.sqrt(300) / multiplier, e) - math.log(LEAST), 0.01, 100.0)
+    assert stated["delta"] == LEAST and exact < stated["epsilon"] == pytest.approx(exact, rel=1e-6)
+    assert part.noise_multiplier is not None or stated["epsilon"] == pytest.approx(part.epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize(("z", "rate"), [(1.0, 0.1), (0.6, 0.1), (5.0, 0.5)])
+def test_the_smallest_delta_of_a_poisson_sample_is_accounted_as_the_closed_form_says(z, rate) -> None:
+    """The densities of N(0, z²) mixed with N(1, z²), and of N(0, z²) alone, have the ratio e^ε at x."""
+    found = ClippedGaussian(delta=LEAST, noise_multiplier=z).mechanism(Setting(1000, int(1000 * rate), 1, "poisson"), 1)
+
+    def passed(epsilon: float) -> float:
+        x = z**2 * math.log((math.exp(epsilon) - 1.0 + rate) / rate) + 0.5
+        return rate * stats.norm.sf((x - 1.0) / z) + (1.0 - rate - math.exp(epsilon)) * stats.norm.sf(x / z)
+
+    exact = optimize.brentq(lambda epsilon: passed(epsilon) - LEAST, 1e-3, 50.0, xtol=1e-12)
+    assert exact < found.statement()["epsilon"] < exact + 3e-4
+
+
+@pytest.mark.parametrize("options", [{}, {"accountant": "rdp"}, {"quantile": 0.5}, {"sum": "secure"}], ids=str)
+def test_the_smallest_delta_is_accepted_with_every_option_and_composed(options) -> None:
+    part = ClippedGaussian(delta=LEAST, **options)
+    mechanism = part.mechanism(FULL, 1)
+    loss = mechanism.loss(FULL.rounds)
+    assert loss is not None and compose(loss, LEAST).epsilon <= 8.0 * (1.0 + 1e-9)
+    with pytest.raises(BadInput, match="delta"):
+        replace(part, delta=0.99 * LEAST)
 
 
 @pytest.mark.parametrize(
