@@ -1,4 +1,4 @@
-"""The engine: mutated inputs run in worker processes with limits, and whatever is no refusal is a finding.
+"""Engine: mutated inputs run in worker processes with limits, and every outcome but success and refusal is a finding.
 
 A worker is forked from a process that has everything imported and warmed up. It makes input number i of a target from
 (seed, target, i) and the inputs kept so far, writes it where its parent can see it, and runs the target under an alarm of
@@ -53,13 +53,13 @@ class Finding:
 
     target: str
     kind: str  # the name of an exception, "time", "memory", "killed by SIGSEGV", "sentence"
-    where: str  # file:line of the last line of ours
+    where: str  # file:line of the last line of Quorank or of the target
     message: str
     data: bytes = field(repr=False, default=b"")
 
     @property
     def signature(self) -> tuple[str, str, str]:
-        """What makes two findings the same one."""
+        """Key that equal findings share."""
         place = self.where.rpartition(":")[0] if self.kind in ("time", "memory") else self.where
         return self.target, self.kind, place
 
@@ -112,7 +112,7 @@ def outcome(target: Target, data: bytes, codes: Callable[[str], None] = lambda c
 
 
 def _fault_of(error: BadInput) -> str:
-    """What is wrong with a refusal; nothing where it is one printable sentence with a code."""
+    """Return the fault of a refusal; empty if it is one printable sentence with a code."""
     text = str(error)
     if len(text.splitlines()) != 1:
         return f"{error.code}: a refusal of {len(text.splitlines())} lines"
@@ -146,7 +146,7 @@ class Coverage:
         self._calls: dict[CodeType, int] = {}
 
     def new(self) -> int:
-        """How many lines were new since the last call."""
+        """Return the number of new lines since the last call."""
         fresh, self.fresh = self.fresh, 0
         return fresh
 
@@ -165,11 +165,11 @@ class Coverage:
         return sys.monitoring.DISABLE  # type: ignore[attr-defined]
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Follow a function of ours while it has lines that were never reached; of others, its first hundred calls."""
+        """Trace a function of this repository until all its lines were reached, any other for a hundred calls."""
         code = frame.f_code
         left = self._left.get(code)
         if left is None:
-            ours = any(f"{os.sep}{room}{os.sep}" in code.co_filename for room in ("quorank", "fuzz", "tests"))
+            ours = any(f"{os.sep}{name}{os.sep}" in code.co_filename for name in ("quorank", "fuzz", "tests"))
             left = self._left[code] = {line for _, _, line in code.co_lines() if line is not None}
             self._calls[code] = -1 if ours and "site-packages" not in code.co_filename else 100
         if not left or self._calls[code] == 0:
@@ -187,7 +187,7 @@ class Coverage:
 
 @dataclass
 class Tally:
-    """What became of one target."""
+    """Counts and findings of one target."""
 
     target: str
     inputs: int = 0
@@ -211,7 +211,7 @@ def warm_up(targets: Iterable[Target]) -> list[Finding]:
 
 
 def limit_memory(megabytes: int) -> None:
-    """Let this process have so many megabytes more than it has."""
+    """Limit this process to this many megabytes beyond its present size."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
     if pages:
         most = pages * resource.getpagesize() + (megabytes << 20)
@@ -288,7 +288,7 @@ def fuzz(
     large: bool = True,
     enough: int = 0,
 ) -> Tally:
-    """Fuzz one target for so long, or until `enough` was found; the corpus comes first, each input as it is."""
+    """Fuzz one target for `seconds`, or until `enough` findings; the corpus comes first, each input unchanged."""
     tally, began = Tally(target.name), time.monotonic()
     fixed = list((target.seeds() | (target.made() if target.made and large else {})).values())
     kept = [data for data in fixed if len(data) <= 1 << 16]
@@ -379,7 +379,7 @@ def processor_seconds(process: int | None) -> float:
 
 
 def _hangs(target: Target, process: int | None, since: float, used: float) -> bool:
-    """Whether a worker has computed, or waited, too long for one input."""
+    """Return True if a worker has computed, or waited, too long for one input."""
     computed = processor_seconds(process) - used
     return computed > PATIENCE * target.seconds or time.monotonic() - since > WAITING * target.seconds
 
@@ -394,7 +394,7 @@ def remove_orphans(process: int | None) -> None:
 
 
 def _crashed_at(report: str) -> str:
-    """The innermost line of ours in the report of a crash."""
+    """Return the innermost line of Quorank in the report of a crash."""
     for line in Path(report).read_text(errors="replace").splitlines():
         match = re.search(r'File "(.+)", line (\d+)', line)
         if match and f"{os.sep}quorank{os.sep}" in match[1] and "site-packages" not in match[1]:
@@ -403,7 +403,7 @@ def _crashed_at(report: str) -> str:
 
 
 def tried(target: Target, data: bytes) -> Finding | None:
-    """Run an input in a process of its own, with all limits."""
+    """Run an input in a separate process, with all limits."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     with tempfile.NamedTemporaryFile(prefix="quorank-fuzz-") as crash:

@@ -1,8 +1,8 @@
 """Mutations of inputs: of plain bytes, and of the structures that parsers see behind a checksum, a CRC or a grammar.
 
 Each shape is a function (random, input) → input. It keeps what a parser checks first (the CRC of a zip member, the pages
-of a database, the brackets of JSON) and changes what is believed afterwards. Where an input is not of its shape, its bytes
-are changed.
+of a database, the brackets of JSON) and changes what is believed afterwards. Of an input of another shape,
+the bytes are changed.
 """
 
 from __future__ import annotations

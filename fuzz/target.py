@@ -19,7 +19,7 @@ VALID = "valid"
 
 @dataclass(frozen=True)
 class Target:
-    """One parser, and what it is allowed."""
+    """Parser with its limits."""
 
     name: str
     run: Callable[[bytes], object]
@@ -31,7 +31,7 @@ class Target:
 
     @property
     def folder(self) -> Path:
-        """Where the target's inputs lie."""
+        """Folder of the target's inputs."""
         return CORPUS / self.name
 
     def seeds(self) -> dict[str, bytes]:

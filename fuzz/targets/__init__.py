@@ -1,4 +1,4 @@
-"""The targets, by the room of the house that their parser stands in; importing this registers all of them."""
+"""Targets by the package of their parser; importing this module registers all of them."""
 
 from fuzz.targets import (
     data,

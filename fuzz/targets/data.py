@@ -84,7 +84,7 @@ def letor_gz(data: bytes) -> None:
 
 @target("letor-writer", words=_WORDS)
 def letor_writer(data: bytes) -> None:
-    """What was read and is written is read back the same."""
+    """LETOR text that is read, written and read back the same."""
     first = read_letor(as_file(data, "a.txt"))
     write_letor(first, (path := scratch() / "b.txt"))
     again = read_letor(path)
@@ -123,7 +123,7 @@ def constants(data: bytes) -> None:
 
 @target("feature-names", words=(b"\n\n", b"BM25 of body\n", b"\xff"))
 def names_of_features(data: bytes) -> None:
-    """Names of features beside LETOR files, written and read back."""
+    """Names of features in the folder of LETOR files, written and read back."""
     folder = scratch()
     source = DataSource(str(folder))
     (folder / NAMES).write_bytes(data)
@@ -181,7 +181,7 @@ def library(data: bytes) -> None:
 
 @target("cache", words=(b"ARROW1",))
 def cache(data: bytes) -> None:
-    """A file of the cache of parsed data; a damaged one is read anew."""
+    """A file of the cache of parsed data; the source of a damaged one is parsed again."""
     folder = scratch()
     os.environ["QUORANK_CACHE"] = str(folder / "cache")
     try:

@@ -214,7 +214,7 @@ def kept_updates(data: bytes) -> None:
 
 @target("unlearned", "json")
 def unlearned(data: bytes) -> None:
-    """unlearned.json: who has left."""
+    """unlearned.json: the clients that have left."""
     left_before(run_with("unlearned.json", data))
 
 

@@ -84,7 +84,7 @@ def log_baidu_ultr(data: bytes) -> None:
 
 @target("log-columns", words=(b"=== user.npy\n", b"=== log.json\n", b"'<i8'", b"(3,)"))
 def log_columns(data: bytes) -> None:
-    """Columns of a log of ours, some of them exchanged; what is opened is divided into splits."""
+    """Columns of an imported log, some of them exchanged; a log that opens is divided into splits."""
     folder = scratch() / "log"
     folder.mkdir()
     log = generated_log("clicks", 6, 1)

@@ -187,7 +187,7 @@ def leaving(data: bytes) -> None:
 
 @target("left", "json")
 def left_device(data: bytes) -> None:
-    """What a client that has left wrote down."""
+    """Note of a client that has left."""
     left_note(as_file(data, "left.json").parent)
 
 

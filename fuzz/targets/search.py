@@ -97,7 +97,7 @@ def check_scan(scanned: Iterable[Scanned]) -> list[Scanned]:
 
 
 def scan_twice(source: Source) -> None:
-    """Scan a source, and again with what was found: nothing has changed. What was skipped is the refusal."""
+    """Scan a source, and again with the documents found: nothing has changed. A skipped document is a refusal."""
     first = check_scan(source.scan({}))
     known = {item.key: item.fingerprint for item in first if isinstance(item, FoundDocument)}
     again = check_scan(source.scan(known))

@@ -23,7 +23,7 @@ from quorank.text.embeddings import WordVectors
 
 @target("silo-message", words=(b"QSp2", b"QSs2"))
 def silo_message(data: bytes) -> None:
-    """One way of an exchange between a party and its coordinator, whose checksum fits."""
+    """Message between a party and its coordinator, in either direction, with the right checksum."""
     whole = data + hashlib.blake2b(data, digest_size=16, person=b"quorank silo").digest()
     to_party = data[:4] == b"QSp2"
     message = SiloMessage.from_bytes(whole, to_party=to_party)

@@ -95,7 +95,7 @@ def tuning_task(data: bytes) -> None:
 
 @target("tuning-folder", "json")
 def tuning_folder(data: bytes) -> None:
-    """What a service's folder keeps of a tuning."""
+    """File of a tuning in the folder of a service."""
     folder = as_file(data, "tuning.json").parent
     (folder / "coordinator.json").write_bytes(b"{}")
     _ = TuningHome(folder).tuning
