@@ -102,22 +102,31 @@ def require_choice(name: str, value: object, choices: Iterable[object]) -> None:
     require(value in known, "value.not-a-choice", sentence, name)
 
 
-def brief(value: object, longest: int = 60) -> str:
-    """Return a value as a sentence quotes it: on one line, and cut where it is long.
+def brief(value: object, longest: int = 60, levels: int = 4) -> str:
+    """Return a value as a sentence quotes it: on one line, and cut where it is long or nested in more than `levels`.
 
     >>> brief([1] * 1000, 12)
     '[1, 1, 1, 1,…'
+    >>> brief([[[[[[1]]]]]])
+    '[[[[[…]]]]]'
     """
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of more than {value.bit_length() * 3 // 10} digits"
     if isinstance(value, str | bytes):
         shown = repr(value[:longest])
         return shown if len(value) <= longest else f"{shown[:-1]}…{shown[-1]}"
-    if isinstance(value, dict):
-        shown = "{" + ", ".join(f"{brief(k, 20)}: {brief(v, 20)}" for k, v in list(value.items())[:4])
+    if isinstance(value, dict | list | tuple) and value and levels == 0:
+        shown = "{…}" if isinstance(value, dict) else "[…]"
+    elif isinstance(value, dict):
+        first = list(value.items())[:4]
+        shown = "{" + ", ".join(f"{brief(k, 20)}: {brief(v, 20, levels - 1)}" for k, v in first)
         shown += ", …}" if len(value) > 4 else "}"
     elif isinstance(value, list | tuple):
-        shown = "[" + ", ".join(brief(item, 20) for item in value[:longest]) + ("]" if len(value) <= longest else "…")
+        shown = (
+            "["
+            + ", ".join(brief(item, 20, levels - 1) for item in value[:longest])
+            + ("]" if len(value) <= longest else "…")
+        )
     else:
         shown = repr(value)
     shown = " ".join(shown.splitlines())

@@ -89,7 +89,7 @@ def untrusted_batches(
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        fault, total = "", -1
+        fault, total, empty = "", -1, None
         try:
             try:
                 stream = pa.ipc.open_stream(process.stdout)
@@ -99,16 +99,18 @@ def untrusted_batches(
                     hint = f"if you trust it, raise {RATIO_VARIABLE} or {BYTES_VARIABLE}"
                     require(total <= most, "file.too-large", f"{sentence}; {hint}", f"{path}")
                     yield batch
+                if total < 0:
+                    empty = pa.RecordBatch.from_pylist([], stream.schema)
             except BadInput:
                 raise
-            except Exception as error:  # the library raises IndexError, KeyError and others over a strange schema
+            except Exception as error:  # the library raises many kinds of errors over a strange schema
                 fault = first_line(error)
             message = process.stderr.read().decode(errors="replace").strip().partition("\n")[0]
             if process.wait() != 0 or fault:  # a stream that is cut off ends without an error
                 sentence = f"is not readable as {form} ({message[:200] or fault or 'its reader ended'})"
                 raise BadInput(code, sentence, f"{path}")
-            if total < 0:
-                yield pa.RecordBatch.from_pylist([], stream.schema)
+            if empty is not None:
+                yield empty
         finally:
             process.kill()
 

@@ -113,6 +113,14 @@ def test_an_empty_field_is_a_missing_feature(quorank: Quorank) -> None:
     assert "t.txt" in quorank("predict", "r.json", "t.txt").refused()
 
 
+def test_an_empty_table_with_a_column_that_the_library_cannot_make_is_refused(quorank: Quorank) -> None:
+    SavedRanker(Linear(), 2, np.ones(2), RawFeatures(), ("a", "b")).save("r.json")
+    columns = [("a", pa.float64()), ("b", pa.float64()), ("qid", pa.list_(pa.uuid()))]
+    with pq.ParquetWriter("t.parquet", pa.schema(columns)):
+        pass
+    assert quorank("predict", "r.json", "t.parquet").refused().startswith("t.parquet: is not readable as parquet")
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_tables_that_do_not_fit_are_refused_by_name(quorank: Quorank, ending: str) -> None:
     SavedRanker(Linear(), 2, np.ones(2), WithinQuery(), ("a", "b")).save("r.json")

@@ -201,6 +201,7 @@ def test_bad_lines_of_ubi_features_are_named(tmp_path: Path, features: str, code
         ('{"query_id": "q", "query_response_hit_ids": "a"}', "ubi.bad-list"),
         ('{"query_id": "q", "timestamp": "soon"}', "log.bad-time"),
         ("[" * 5000, "ubi.not-json"),
+        ('{"query_id": "q", "timestamp": ' + "[" * 400 + "]" * 400 + "}", "log.bad-time"),
     ],
 )
 def test_bad_lines_of_ubi_documents_are_named(tmp_path: Path, line: str, code: str) -> None:

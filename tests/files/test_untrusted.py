@@ -223,6 +223,28 @@ def test_tables_are_decoded_within_limits(tmp_path: Path, monkeypatch: pytest.Mo
             list(untrusted_batches(write(path, content), "parquet"))
 
 
+@pytest.mark.slow
+def test_a_table_without_rows_and_with_any_type_of_columns_is_read_or_refused(tmp_path: Path) -> None:
+    number = pa.float64()
+    for type_ in (
+        number,
+        pa.list_(number),
+        pa.struct([("x", number)]),
+        pa.list_(pa.uuid()),
+        pa.struct([("x", pa.uuid())]),
+        pa.dense_union([pa.field("x", number)]),
+        pa.dictionary(pa.int8(), pa.list_(number)),
+    ):
+        path, schema = tmp_path / "t.arrow", pa.schema([("a", type_)])
+        with pa.ipc.new_file(path, schema):
+            pass
+        try:
+            (batch,) = untrusted_batches(path, "feather")
+            assert batch.schema == schema and batch.num_rows == 0
+        except BadInput as error:
+            assert (error.code, error.where) == ("file.damaged", f"{path}")
+
+
 # ------------------------------------------------------------ JSON and lines
 
 
@@ -244,6 +266,15 @@ def test_lines_are_bounded() -> None:
 def test_foreign_words_stay_on_one_line() -> None:
     assert brief("a\nb\x1b") == r"'a\nb\x1b'"
     assert len(brief("x" * 1000)) == 63
+
+
+@pytest.mark.parametrize("depth", [1, 5, 400, 100_000])
+def test_a_value_of_any_nesting_is_quoted(depth: int) -> None:
+    nested: object = "x"
+    for number in range(depth):
+        nested = {"a": nested} if number % 2 else [nested]
+    assert "…" in brief(nested) or depth == 1
+    assert len(brief(nested)) <= 61
 
 
 def events_of(content: bytes, most: int = 1_000_000) -> list[str]:
