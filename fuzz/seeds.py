@@ -674,7 +674,11 @@ def secure_sums() -> Seeds:
         "valid-several",
         b"QSCB" + frames.pack([struct.pack("<I", 1) + b"abc", struct.pack("<I", 2) + b"d"]),
     )
-    yield "identity-claims", "valid", struct.pack("<I32sI32s", 1, b"a" * 32, 2, b"b" * 32)
+    yield (
+        "member-list",
+        "valid",
+        bytes(16) + struct.pack("<I32s64sI32s64s", 1, b"a" * 32, b"s" * 64, 2, b"b" * 32, b"t" * 64),
+    )
 
 
 def silos(folder: Path) -> Seeds:

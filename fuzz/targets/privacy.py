@@ -1,4 +1,4 @@
-"""Targets of `quorank.privacy`: the messages of a secure sum, and what a coordinator claims about identities."""
+"""Targets of `quorank.privacy`: the messages of a secure sum, and the list of members."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from quorank.privacy.secure_sum.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from quorank.protocol.keys import PUBLIC
+from quorank.protocol.member_list import START, Head, MemberList
 from quorank.protocol.secure_identity import SignedKeys, pack_clients, unpack_clients
-from quorank.protocol.secure_round import claims_bytes, claims_from, envelope, open_envelope
+from quorank.protocol.secure_round import envelope, open_envelope
 
 MESSAGES = (AdvertiseKeys, KeyList, ShareKeys, ShareDelivery, MaskedInput, UnmaskRequest, UnmaskReply)
 
@@ -55,13 +57,16 @@ def secure_envelope(data: bytes) -> None:
             assert several(dict(messages)) == data, "messages are written otherwise than they were read"
 
 
-@target("identity-claims")
-def identity_claims(data: bytes) -> None:
-    """Which identity each client goes by, as a coordinator says."""
+@target("member-list")
+def member_list(data: bytes) -> None:
+    """Clients of a sum, and a page of the list of members with an attester."""
     try:
         unpack = unpack_clients(data)
         assert pack_clients(unpack) == data
     except BadInput:
         pass
-    found = claims_from(data)
-    assert claims_from(claims_bytes(found)) == found, "claims are written otherwise than they were read"
+    found = MemberList(data[:START], bytes(PUBLIC), bytes(PUBLIC))
+    entries = found.split(data[START:])
+    found.append(entries)
+    assert found.starts_with(Head(len(entries), found.head.digest)) and found.unattested([]) == []
+    assert Head.parse(f"{found.head}") == Head.from_bytes(found.head.to_bytes()) == found.head

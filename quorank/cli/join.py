@@ -34,6 +34,17 @@ def join(
     policy: Annotated[
         Path | None, Option(help="TOML file with your limits on what runs may ask; kept with the device.")
     ] = None,
+    pin: Annotated[
+        list[str] | None,
+        Option(metavar="NUMBER=HEX", help="Pin a member's key, as its owner has read it out from --status."),
+    ] = None,
+    attestation: Annotated[
+        str, Option(metavar="HEX", help="Signature of the attester for this device's key, where the run has one.")
+    ] = "",
+    compare: Annotated[
+        str,
+        Option(metavar="NUMBER:DIGEST", help="Compare the list of members with another member's, from its --status."),
+    ] = "",
     log: Annotated[bool, Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
     status: Annotated[bool, Option("--status", help="Show the state of this device.")] = False,
     once: Annotated[bool, Option("--once", help="Ask the service once and exit, for timers.")] = False,
@@ -53,7 +64,7 @@ def join(
     searches. All private state is one file in the folder. Other programs use
     the device through the socket in the folder while it runs.
     """
-    chosen = at_most_one(log=log, status=status, leave=leave, once=once)
+    chosen = at_most_one(log=log, status=status, leave=leave, once=once, compare=bool(compare))
     alone = once or not chosen or (bundle is None and simulate is None)
     require(alone, "option.conflict", f"{chosen} goes without --bundle and --simulate")
     require((simulate is None) == (client is None), "option.missing", "--simulate and --client need each other")
@@ -63,10 +74,11 @@ def join(
         _leave(data, json)
         return
     from quorank.member import local_socket
-    from quorank.member.client import agreed_terms
-    from quorank.member.membership import check_not_left
+    from quorank.member.client import agreed_terms, known_members
+    from quorank.member.membership import ATTESTATION, check_not_left
     from quorank.member.policy import Policy, check_terms, set_policy
     from quorank.member.private_store import FILE, PrivateStore
+    from quorank.protocol.keys import SIGNATURE
 
     check_not_left(data)
     user = None
@@ -86,9 +98,16 @@ def join(
                 if given:
                     check_terms(store, agreed_terms(store))
                 store.set_consent(given, time.time())
-    if log:
+    if pin or attestation:
+        with PrivateStore(data, owner=False) as store:
+            known_members(store).pins.pin(read_pins(pin or []))
+            if attestation:
+                store.set_fact(ATTESTATION, _bytes_of(attestation, SIGNATURE, "--attestation"))
+    if compare:
+        compare_lists(data, compare, json)
+    elif log:
         show_log(data, json)
-    elif status or (consent is not None and not playing and not once):
+    elif status or ((pin or attestation or consent is not None) and not playing and not once):
         show_status(data, json)
     else:
         limits = None if policy is None else Policy.read(policy)
@@ -198,6 +217,51 @@ def _ask_running_process(data: Path) -> bool:
         return True
 
 
+def read_pins(texts: list[str]) -> dict[str, bytes]:
+    """Return public keys by member number, from texts of the form NUMBER=HEX."""
+    from quorank.protocol.keys import PUBLIC
+
+    found: dict[str, bytes] = {}
+    for text in texts:
+        number, equals, digits = text.partition("=")
+        valid = equals and number.isdecimal() and len(number) < 10
+        require(valid, "identity.malformed", f"expected NUMBER=HEX, got {text[:80]!r}", "--pin")
+        key = _bytes_of(digits, PUBLIC, f"--pin {number}")
+        number = f"{int(number)}"
+        require(found.get(number, key) == key, "identity.conflict", "two keys were given; ask which is right", number)
+        found[number] = key
+    return found
+
+
+def _bytes_of(digits: str, size: int, where: str) -> bytes:
+    try:
+        found = bytes.fromhex(digits)
+    except ValueError:
+        found = b""
+    require(len(found) == size, "identity.malformed", f"expected {2 * size} hexadecimal digits", where)
+    return found
+
+
+def compare_lists(data: Path, text: str, json: bool) -> None:
+    """Say whether the list of members is the one that another member has read out."""
+    from quorank.member.client import known_members
+    from quorank.member.private_store import PrivateStore
+    from quorank.protocol.member_list import Head
+
+    head = Head.parse(text)
+    with PrivateStore(data, owner=False) as store:
+        known = known_members(store).list
+    sentence = "this device has no list of members yet; it gets one in the first secure sum"
+    if known is None:
+        raise BadInput("members.missing", sentence, f"{data}")
+    sentence = f"this device knows {len(known):,} members; let the other compare instead: {known.head}"
+    require(head.size <= len(known), "members.missing", sentence, "--compare")
+    sentence = "the two lists differ: the service shows members different lists; do not trust its secure sums"
+    require(known.starts_with(head), "members.forked", sentence, "--compare")
+    found = {"agrees": True, "compared": head.size, "members": f"{known.head}"}
+    print_result(found, json, lambda table: print(f"both lists have the same {table['compared']:,} members"))
+
+
 def show_status(data: Path, json: bool) -> None:
     """Print consent, interactions and counts of releases."""
     from quorank.member.client import device_status
@@ -216,6 +280,7 @@ round | {last_round} | of {rounds}, the last one answered, of run {run}
 privacy | {privacy} | of every release
 report | with each | {cost}
 policy | {accepts} | {declined}
+members | {listed} | in the list{digest}; pinned: {pins}
 state | {state} | identity: {identity}
 """
 
@@ -224,7 +289,13 @@ def _print_status(figures: dict[str, Any]) -> None:
     cost = None if figures["reports"] is None else cost_of(figures["reports"])
     last = {"last_round": str(figures["last_round"]), "privacy": str(figures["privacy"])}
     accepts = "declines" if figures["declined"] else "accepts"
-    words = {"consented": "on" if figures["consent"] else "off", "cost": cost, "accepts": accepts} | last
+    listed, _, digest = (figures["members"] or "0").partition(":")
+    words: dict[str, Any] = {
+        "listed": listed,
+        "digest": f" {digest}" * bool(digest),
+        "pins": ", ".join(figures["pinned"]) or "none",
+    }
+    words |= {"consented": "on" if figures["consent"] else "off", "cost": cost, "accepts": accepts} | last
     print_rows(*rows_of(STATUS, figures | words))
     print_text(*figures["statement"])
 

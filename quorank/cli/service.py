@@ -47,7 +47,7 @@ SettingsSet = Annotated[
 RunName = Annotated[str | None, Option(help="Name of the run.", show_default="the file's name")]
 Detach = Annotated[bool, Option("--detach", help="Run in the background.")]
 
-FIXED = ("run", "n_features", "report_epsilon", "kind")
+FIXED = ("run", "n_features", "report_epsilon", "attester", "kind")
 """Settings of new folders only."""
 STOP_SECONDS = 60.0
 

@@ -64,7 +64,7 @@ class Driver:
 
     `tend` is called at every poll, to keep the engine alive; `stop` ends the work in the middle of a round, which a
     later coordinator repeats or goes on with. `seen` is called after every change of an open round. `known` are the
-    identities that clients have enrolled with, where they have.
+    identities that clients have enrolled with, and `members` the head of the list of them, where they have.
     """
 
     transport: Transport
@@ -77,6 +77,7 @@ class Driver:
     tend: Callable[[], None] = lambda: None
     seen: Callable[[Coordinator], None] = lambda coordinator: None
     known: Callable[[], Mapping[int, bytes]] = dict
+    members: Callable[[], bytes] = bytes
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _result: tuple[int, CohortSum] | None = field(default=None, init=False)  # of a round that could not be saved
@@ -104,13 +105,13 @@ class Driver:
             return _no_sum(coordinator)  # devices have begun it with an earlier holder
         for _ in range(TRIES if simulated else 1):
             cohort = np.array(sorted(coordinator.waiting), dtype=np.int64)
-            known = {} if simulated else self.known()
+            known, members = ({}, b"") if simulated else (self.known(), self.members())
             rounds = [
                 SecureRound(
-                    task, os.urandom(16), members.tolist(), mechanism.signed_by,
-                    neighbourhood=mechanism.plan, known=known,
+                    task, os.urandom(16), group.tolist(), mechanism.signed_by,
+                    neighbourhood=mechanism.plan, known=known, members=members,
                 )
-                for members in mechanism.divide_cohort(cohort, task.round)
+                for group in mechanism.divide_cohort(cohort, task.round)
             ]  # fmt: skip
             round_, facts = SecureRounds(rounds), dict[int, Reply]()
             try:

@@ -151,7 +151,7 @@ class SimulatedClients:
         for client, message in messages:
             found = parse_opening(message)
             if found is not None:
-                opened[client], task = found
+                opened[client], task = found.occasion, found.task
         new = {client: occasion for client, occasion in opened.items() if self._occasion(client) != occasion}
         if new:
             try:

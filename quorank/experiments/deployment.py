@@ -115,6 +115,7 @@ def terms_of(
     interactions: int | None = None,
     report_epsilon: float = 0.0,
     total_epsilon: float = 0.0,
+    attester: bytes = b"",
 ) -> Terms:
     """Return the terms that one client of an experiment agrees to."""
     federation = experiment.federation
@@ -140,6 +141,7 @@ def terms_of(
         federation.client_momentum,
         0 if federation.privacy.protects and not total_epsilon else experiment.rounds,  # else they replace rounds
         total_epsilon,
+        attester,
     )
 
 

@@ -24,7 +24,8 @@ from quorank.learning import Shown
 from quorank.learning.online import ClickGuard
 from quorank.member.device import Device
 from quorank.member.device_answers import DeviceAnswers
-from quorank.member.membership import IDENTITY, LEAVING, MEMBER, TERMS
+from quorank.member.known_members import KnownMembers
+from quorank.member.membership import ATTESTATION, IDENTITY, INVITATION, LEAVING, MEMBER, TERMS, Pins
 from quorank.member.policy import Policy, check_terms, promise_of, set_policy
 from quorank.member.private_store import PrivateStore
 from quorank.member.sync import HOUR, SyncedMembership, SyncReport, send_reply
@@ -73,11 +74,14 @@ class Client(SyncedMembership[Terms]):
         guard: ClickGuard | None = None,
         seed: int | None = None,
         policy: Policy | None = None,
+        attestation: bytes = b"",
         **options: Any,
     ) -> None:
         super().__init__(store, invitation, **options)
         if policy is not None:
             set_policy(store, policy)
+        if attestation:
+            store.set_fact(ATTESTATION, attestation)
         self._start, self._guard, self._seed = start, guard, seed
         self._recorded: WeakSet[Shown] = WeakSet()
         self._task: ServedTask | None = None  # last one, for the service to say that it has not changed
@@ -92,6 +96,7 @@ class Client(SyncedMembership[Terms]):
         start: npt.ArrayLike | None = None,
         guard: ClickGuard | None = None,
         policy: Policy | None = None,
+        attestation: bytes = b"",
         **options: Any,
     ) -> Client:
         """Open the device of a folder, or create it from an invitation; no network is needed.
@@ -102,6 +107,8 @@ class Client(SyncedMembership[Terms]):
             start: Parameters that show lists before the first ranker arrives; by default those of the terms.
             guard: Rejects rankers for the owner's lists that the owner's clicks contradict.
             policy: The owner's limits on terms, kept in the folder; by default the folder's, else `Policy()`.
+            attestation: Signature of the attester that the terms name, for the key in `status()["identity"]`; needed once,
+                before the device enrols.
             options: For simulations: `seed` of the draws of lists, `entropy` (source of secret bytes) and `clock`.
 
         Returns:
@@ -117,7 +124,9 @@ class Client(SyncedMembership[Terms]):
             ...
         quorank.errors.BadInput: elsewhere: there is no device here; join with an invitation first
         """
-        return cls._opened(folder, invitation, start=start, guard=guard, policy=policy, **options)
+        return cls._opened(
+            folder, invitation, start=start, guard=guard, policy=policy, attestation=attestation, **options
+        )
 
     @classmethod
     def _read_terms(cls, table: object) -> Terms:
@@ -148,7 +157,8 @@ class Client(SyncedMembership[Terms]):
             self.store, self.terms, seed=self._seed, entropy=self._entropy, clock=self._clock, guard=self._guard,
             start=self._start,
         )  # fmt: skip
-        self._answers = DeviceAnswers(self.device, self.invitation.identities)
+        known = KnownMembers(self.store, self.pins, self.invitation.service, self.terms.attester)
+        self._answers = DeviceAnswers(self.device, known)
 
     def enrol(self, service: ServiceClient) -> None:
         super().enrol(service)
@@ -336,6 +346,7 @@ class Client(SyncedMembership[Terms]):
             next_ = mail.next
             if mail.content is None:
                 break
+            self._answers.update_members(mail.content, service.members)
             found = self._answers.answer_secure(mail.content, task)
             if isinstance(found, Declined) and found.code in ("waiting", "consent", "storage"):
                 return _declined(found, next_)  # it may still be answered later
@@ -373,6 +384,18 @@ def agreed_terms(store: PrivateStore) -> Terms:
     return Terms.read(found)
 
 
+def known_members(store: PrivateStore) -> KnownMembers:
+    """Return the members that a device knows, and those that its owner has pinned.
+
+    Raises:
+        BadInput: `device.not-joined` before an invitation was accepted.
+    """
+    terms = agreed_terms(store)
+    stored = store.fact(INVITATION)
+    service, given = (b"", {}) if stored is None else ((found := Invitation.parse(stored)).service, found.identities)
+    return KnownMembers(store, Pins(store, given), service, terms.attester)
+
+
 def device_status(store: PrivateStore) -> dict[str, Any]:
     """Return the status of a device from its private store, also while another process has it open.
 
@@ -384,7 +407,8 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
         `needed` (interactions for the next update), `releases` and `bytes_sent`, `last_round` and `rounds`,
         `ranker_round` (None before the first ranker), `privacy`, `reports`, `identity` (public key as hex), `statement`
         (sentences on what leaves, how often, who can read it, and what ε means) and `declined` (why the owner's policy
-        declines the terms; empty if it accepts them).
+        declines the terms; empty if it accepts them), `members` (number of listed members and digest of the list; None
+        before the first secure sum), `pinned` (numbers of the members that the owner has pinned).
 
     Raises:
         BadInput: `device.not-joined` before an invitation was accepted.
@@ -397,6 +421,7 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
         check_terms(store, terms)
     except BadInput as error:
         declined = error.sentence
+    known = known_members(store)
     return {
         "run": terms.run,
         "client": terms.client,
@@ -414,6 +439,8 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
         "identity": None if secret is None else MemberKey(secret).public.hex(),
         "statement": promise_of(store, terms).sentences(),
         "declined": declined,
+        "members": None if known.list is None else f"{known.list.head}",
+        "pinned": sorted(known.pins.known),
     }
 
 

@@ -16,7 +16,6 @@ the device adds the noise itself it was calibrated for one release, so such a de
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import cached_property
 
 from quorank.errors import BadInput
@@ -25,55 +24,25 @@ from quorank.federation.unlearning import NOTHING, is_rebuilding, rebuilding_int
 from quorank.kernels.arrays import Doubles, Uint32s
 from quorank.member.client_privacy import check_task, masked_vector
 from quorank.member.device import Device
-from quorank.member.membership import IDENTITY, Pins
-from quorank.member.private_store import PrivateStore
+from quorank.member.known_members import KnownMembers, Page
+from quorank.member.membership import IDENTITY
 from quorank.privacy.mechanisms.integer_sums import IntegerSums, secure_sums
-from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.streams import SECRET_BYTES
+from quorank.protocol.http_client import ServiceRefusal
 from quorank.protocol.keys import MemberKey
+from quorank.protocol.member_list import Head
 from quorank.protocol.messages import Declined, Refusal
-from quorank.protocol.secure_round import SecureMember, parse_opening, task_for_all
+from quorank.protocol.secure_round import Opening, SecureMember, parse_opening, task_for_all
 
 _SECURE = b"QSEC"
 _BEGUN = "secure round"
 
 
-class ClientPins(Pins):
-    """Pinned identities of the other devices of secure sums, by client number."""
-
-    def __init__(self, store: PrivateStore, given: Mapping[str, bytes] | None, clients: int) -> None:
-        super().__init__(store, given)
-        self.clients = clients
-
-    def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Return the claimed identities if none has changed, and pin those that are new."""
-        named = {f"{client}": key for client, key in claims.items()}
-        changed = self.changed(named)
-        other = (
-            f"clients {', '.join(changed)} have another identity than before: their devices were set up again, or the "
-            "coordinator has put its own keys in their place"
-        )
-        few = max(claims, default=0) < self.clients and 2 * least > len(claims)
-        distinct = len({*claims.values()}) == len(claims)
-        for holds, code, sentence in (
-            (claims, "secure-sum.no-identities", "the coordinator names no members of the sum"),
-            (claims.get(mine) == own, "secure-sum.identity", "the coordinator claims another identity for this device"),
-            (few, "secure-sum.too-many", "the coordinator names more clients than the run has"),
-            (distinct, "secure-sum.identity", "the coordinator claims one identity for several clients"),
-            (not changed, "secure-sum.identity", other),
-        ):
-            if not holds:
-                logging.getLogger(__name__).warning("a secure sum was rejected: %s", sentence)
-                raise BadInput(code, f"{sentence}; this device refuses")
-        self.pin(named)
-        return dict(claims)
-
-
 class DeviceAnswers:
-    """Answers of one device; `given` are the pinned identities of its invitation, by client number."""
+    """Answers of one device, which takes part in secure sums of `members`."""
 
-    def __init__(self, device: Device, given: Mapping[str, bytes] | None = None) -> None:
-        self.device, self.pins = device, ClientPins(device.store, given, device.terms.setting.clients)
+    def __init__(self, device: Device, members: KnownMembers) -> None:
+        self.device, self.members = device, members
         self._member: SecureMember | None = None  # in the secure sum of `_task`
         self._task = b""
 
@@ -147,10 +116,10 @@ class DeviceAnswers:
             opening = parse_opening(content)
         except BadInput as error:
             raise Refusal("version" if error.code == "secure-sum.version" else "malformed") from None
-        if opening is not None and opening[1] != self._task:
-            if task_for_all(decode_task(opening[1])) != task:
+        if opening is not None and opening.task != self._task:
+            if task_for_all(decode_task(opening.task)) != task:
                 raise Refusal("task")
-            self._begin(*opening)
+            self._begin(opening)
         if self._member is None:
             raise Refusal("secure")
         if not self.device.store.consent:
@@ -162,11 +131,30 @@ class DeviceAnswers:
             self._member = None
             raise Refusal("unmasking") from None
 
-    def _begin(self, occasion: Occasion, task: bytes) -> None:
+    def update_members(self, content: bytes, page: Page) -> None:
+        """Fetch the entries of the list of members that a letter needs; one that contradicts the known list is not stored.
+
+        Raises:
+            ServiceRefusal: The service refuses, or is unreachable.
+        """
+        try:
+            opening = parse_opening(content)
+            if opening is not None:
+                self.members.update(Head.from_bytes(opening.members), page)
+        except ServiceRefusal:
+            raise
+        except BadInput as error:
+            logging.getLogger(__name__).warning("%s: %s", error.code, error.sentence)
+
+    def _begin(self, opening: Opening) -> None:
         """Take part in a new round, unless this device has been in it before."""
-        store, mechanism = self.device.store, self.mechanism
+        store, mechanism, (occasion, task, head) = self.device.store, self.mechanism, opening
         self._member, self._task = None, b""
         key = self.key
+        try:
+            members = self.members.at(Head.from_bytes(head))
+        except BadInput:
+            raise Refusal("members") from None
         with self.device.committing():
             self.device.prepare(task)
             begun = store.fact(_BEGUN)
@@ -176,7 +164,7 @@ class DeviceAnswers:
         self._task = task
         self._member = SecureMember(
             self.device.terms.client, occasion, self._vector, key, mechanism.signed_by,
-            pins=self.pins, agreed=mechanism.plan, entropy=self.device.entropy,
+            members=members, agreed=mechanism.plan, entropy=self.device.entropy,
         )  # fmt: skip
 
     def _vector(self) -> Uint32s:

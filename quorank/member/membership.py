@@ -31,6 +31,7 @@ INVITATION, IDENTITY, TERMS, MEMBER, OFFSET, PINS = (
 )  # fmt: skip
 """Facts: invitation, secret key, agreed terms, member number, clock offset, identities met in secure sums."""
 LEAVING, HEARD = "leaving", "leaving heard"  # facts of a leaving member: its request, and that the service has it
+ATTESTATION = "attestation"  # fact: an attester's signature for this member's key
 LEFT = "left.json"
 
 
@@ -188,7 +189,7 @@ class Membership(ABC, Generic[T]):
             BadInput: `terms.changed` where the service confirms other terms; nothing is stored then.
             ServiceRefusal: The service refuses, such as `invitation.used`, or is unreachable (`service.away`).
         """
-        found = service.enrol(self.invitation, self.key)
+        found = service.enrol(self.invitation, self.key, self.store.fact(ATTESTATION) or b"")
         terms = self._read_terms(found.terms)
         sentence = "the service enrols under other terms than those of the invitation; nothing is sent"
         require(self._is_agreed(terms, found), "terms.changed", sentence)
@@ -279,12 +280,10 @@ def _note_erased(folder: Path, note: Mapping[str, object], erased: Erased) -> Er
 
 
 class Pins:
-    """Pinned public keys of other members, by name or number: those of the invitation, and those met first.
+    """Pinned public keys of other members, by name or number: those of the invitation, and those that the owner adds.
 
-    In the second exchange of a secure sum the coordinator claims an identity (Ed25519) for each client. A device believes
-    the claim if it has pinned no other one for this client, and pins it (trust on first use). From then on keys signed by
-    another identity are rejected, so a coordinator cannot put its own keys in a client's place in later rounds. It can do
-    so on first use; identities of an invitation, or compared by voice, have no such gap.
+    A pinned key is trusted because people have compared it, by voice or in another way that the service cannot change. The
+    policy of a device can ask for a number of pinned members in each secure sum.
 
     Args:
         store: Private store of the member.

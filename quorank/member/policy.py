@@ -104,6 +104,8 @@ class Policy:
         searches: Least number of searches of one release.
         clip: Largest L2 norm of a release, where it is clipped.
         privacy: Accepted kinds of mechanisms, such as `gaussian`; empty accepts all.
+        known: Least number of other members of each secure sum whose keys the owner has pinned. The operator may have
+            enrolled all the others itself, so 0 trusts it not to.
 
     >>> Policy(cohort=1).check(Promise.of(Terms("run", 0, n_features=2, rounds=10)))
     Traceback (most recent call last):
@@ -119,6 +121,7 @@ class Policy:
     searches: int = 2
     clip: float = 1000.0
     privacy: tuple[str, ...] = ()
+    known: int = 0
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "clip"):
@@ -126,6 +129,7 @@ class Policy:
         require_range("delta", self.delta, least=0.0, most=1.0)
         for name in ("cohort", "releases", "searches"):
             require_range(name, getattr(self, name), least=1)
+        require_range("known", self.known, least=0)
 
     @classmethod
     def read(cls, path: Path) -> Policy:

@@ -1,9 +1,9 @@
 """Private store of a member: one SQLite file that its owner alone can read.
 
-It holds the invitation, key, consent and pins of a membership and the log of its releases; for a device also lists, clicks
-and its personal layer. Query texts are kept only where the application asks for it. A release is stored in the transaction
-in which its interactions become used, so no interaction is learned from twice, and a repeated task is answered with the
-stored bytes.
+It holds the invitation, key, consent and pins of a membership and the log of its releases; for a device also lists, clicks,
+its personal layer and the list of members. Query texts are kept only where the application asks for it. A release is
+stored in the transaction in which its interactions become used, so no interaction is learned from twice, and a repeated
+task is answered with the stored bytes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ CREATE TABLE interactions (
     documents INTEGER NOT NULL, features BLOB NOT NULL, shown BLOB NOT NULL, clicks BLOB NOT NULL,
     circumstances BLOB NOT NULL, checksum BLOB NOT NULL, query TEXT, release INTEGER REFERENCES releases (id)
 );
+CREATE TABLE members (position INTEGER PRIMARY KEY, entry BLOB NOT NULL);
 CREATE INDEX waiting ON interactions (id) WHERE release IS NULL;
 CREATE TABLE releases (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, interactions INTEGER NOT NULL,

@@ -36,10 +36,12 @@ from quorank.files.documents import parse_json
 from quorank.protocol import requests
 from quorank.protocol.invitation import LOOPBACK, Invitation
 from quorank.protocol.keys import SIGNATURE, MemberKey, is_signed, open_letter, task_content
+from quorank.protocol.member_list import PAGE, START
 from quorank.protocol.messages import KINDS
 
 CALL_SECONDS, CONNECT_SECONDS = 60.0, 20.0  # time limits on a whole call and on its connection
 TASK_BYTES, MAIL_BYTES = 1 << 26, 1 << 24  # maximum bytes of a task and of a letter
+MEMBERS_BYTES = START + PAGE * 100  # maximum bytes of a page of the list of members
 TERMS_BYTES, ANSWER_BYTES = 1 << 24, 1 << 16  # maximum bytes of the answer to an enrolment, and of any other answer
 LONGEST_NEXT = 86_400.0  # maximum polling interval, seconds
 
@@ -164,9 +166,9 @@ class ServiceClient:
     def __post_init__(self) -> None:
         self._context = None if self.url.startswith("http:") else _context(self.certificate)
 
-    def enrol(self, invitation: Invitation, key: MemberKey) -> Enrolment:
+    def enrol(self, invitation: Invitation, key: MemberKey, attestation: bytes = b"") -> Enrolment:
         """Enrol with the member's own key; repeating the call returns the same enrolment."""
-        body = requests.enrolment_body(key, self.service, invitation.code, invitation.token)
+        body = requests.enrolment_body(key, self.service, invitation.code, invitation.token, attestation)
         _, _, content = self._call("POST", ENROL, body, most=TERMS_BYTES)
         enrolment = _decoded(content, Enrolment)
         self.key, self.member = key, enrolment.member
@@ -204,6 +206,11 @@ class ServiceClient:
         number = headers.get(requests.MAIL, "")
         require(_INTEGER.fullmatch(number), "service.unreadable", "the service's letter has no number")
         return ServedMail(_next(headers), int(number), open_letter(self.service, self.member or 0, content))
+
+    def members(self, first: int) -> tuple[bytes, bytes]:
+        """Return the bytes that name the list of members, and its next entries from one that is counted from 0."""
+        _, _, content = self._call("GET", f"/v1/members?from={first}", most=MEMBERS_BYTES)
+        return content[:START], content[START:]
 
     def answer(self, number: int, content: bytes) -> float:
         """Answer a letter, with nothing where there is no answer; returns the polling interval, seconds."""

@@ -72,6 +72,7 @@ REASONS = {
     "often": "the device has answered as many rounds of this run as agreed",
     "task": "the task does not match the agreed terms",
     "secure": "this run sends updates in secure sums only",
+    "members": "the list of members is another one than this device knows",
     "unmasking": "the secure sum did not follow the agreed terms",
     "version": "the secure sum has another version and both sides need the same one",
     "numbers": "the update holds a number that is not finite",

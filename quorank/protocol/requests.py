@@ -46,7 +46,7 @@ _OTHER_PROTOCOL = f"this service speaks protocol {PROTOCOL}"
 
 _STATUSES = """
 401 request.unsigned request.unknown-member request.signature request.time operator.token
-403 request.revoked request.left invitation.unknown enrolment.ended enrolment.full
+403 request.revoked request.left invitation.unknown enrolment.ended enrolment.full enrolment.not-attested
 404 request.unknown
 405 request.method
 408 request.slow
@@ -152,11 +152,14 @@ def check_body(head: SignedHead, body: bytes) -> None:
     require(signed, "request.digest", "the body is not the one that was signed")
 
 
-def enrolment_body(key: MemberKey, service: bytes, code: bytes = b"", token: str = "") -> bytes:
-    """Return the body of an enrolment with a code or a token."""
+def enrolment_body(
+    key: MemberKey, service: bytes, code: bytes = b"", token: str = "", attestation: bytes = b""
+) -> bytes:
+    """Return the body of an enrolment with a code or a token, and an attester's signature where one is asked for."""
     proof = key.sign(enrolment_content(service, code or token.encode(), key.public))
     secret = {"code": code.hex()} if code else {"token": token}
     fields = {"protocol": PROTOCOL, **secret, "key": key.public.hex(), "proof": base64.b64encode(proof).decode()}
+    fields |= {"attestation": attestation.hex()} if attestation else {}
     return json.dumps(fields).encode()
 
 
@@ -166,10 +169,11 @@ class _Enrolment(TypedDict):
     proof: str
     code: NotRequired[Annotated[bytes, Length(CODE, CODE)]]
     token: NotRequired[Annotated[str, Length(200, 1)]]
+    attestation: NotRequired[Annotated[bytes, Length(SIGNATURE, SIGNATURE)]]
 
 
-def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
-    """Return (key, code, token) of an enrolment, code or token empty; reject one that the key did not sign."""
+def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str, bytes]:
+    """Return (key, code, token, attestation) of an enrolment; reject one that the key did not sign."""
     try:
         found: _Enrolment = parse_json(body, _Enrolment)
         require(("code" in found) != ("token" in found), "request.malformed", "")
@@ -182,7 +186,7 @@ def read_enrolment(body: bytes, service: bytes) -> tuple[bytes, bytes, str]:
     require(len(proof) == SIGNATURE, "request.malformed", "the proof of an enrolment is a signature")
     signed = is_signed(key, enrolment_content(service, code or token.encode(), key), proof)
     require(signed, "enrolment.proof", "the proof is not a signature by this key, for this service and code")
-    return key, code, token
+    return key, code, token, found.get("attestation", b"")
 
 
 def refusal(code: object, sentence: object) -> BadInput:

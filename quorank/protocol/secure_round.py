@@ -6,8 +6,8 @@ a repeated task, and leaves the round at its first refusal. Its state is in memo
 round, which the protocol tolerates.
 
 Phases: keys, shares, masked inputs, agreement on the survivors, unmasking. A message is `QSEC`, a version, the phase, and
-a bundle of parts (`frames`). With its keys a client sends the identity that signed them; the key lists carry the claimed
-identity of each client, and devices compare them with their pins (`member.membership.ClientPins`).
+a bundle of parts (`frames`). With its keys a client sends the identity that signed them; devices know the others'
+identities from the list of members (`member_list`), whose head is part of the occasion.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from quorank.errors import BadInput, require
 from quorank.federation.coordinator import Verdict
 from quorank.federation.reply import LARGEST_MESSAGE, Task, decode_task, encode_task
 from quorank.kernels.arrays import Uint32s
 from quorank.privacy.secure_sum.client import SecureClient
-from quorank.privacy.secure_sum.graph import Neighbourhood
+from quorank.privacy.secure_sum.graph import Neighbourhood, Roster
 from quorank.privacy.secure_sum.masks import Occasion
 from quorank.privacy.secure_sum.messages import (
     KeyList,
@@ -37,7 +37,7 @@ from quorank.privacy.secure_sum.messages import (
 )
 from quorank.privacy.secure_sum.server import RoundFailed, SecureServer
 from quorank.protocol import frames
-from quorank.protocol.keys import SIGNATURE, MemberKey
+from quorank.protocol.keys import PUBLIC, SIGNATURE, MemberKey
 from quorank.protocol.secure_identity import (
     SURVIVORS,
     GuardedClient,
@@ -53,33 +53,21 @@ M = TypeVar("M", bound=SecureSumMessage)
 
 KEYS, SHARES, MASKED, AGREEMENT, UNMASKING, OVER = range(1, 7)
 PHASES = ("", "keys", "shares", "masked inputs", "agreement", "unmasking", "end")
-VERSION = 3
+VERSION = 4
 _HEAD = struct.Struct("<4sBB")
 SESSION = 16  # random bytes that the coordinator draws for each sum
-IDENTITY = 32  # bytes of a client's identity, an Ed25519 public key
-_CLAIM = struct.Struct(f"<I{IDENTITY}s")
 _SIGNED = struct.Struct(f"<I{SIGNATURE}s")
 _MALFORMED = "a message of a secure sum is malformed"
 
 
-class IdentityPins(Protocol):
-    """Identities that a client has pinned."""
+class RoundMembers(Protocol):
+    """Members that a client knows, and may sum with."""
 
-    def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Return the identities of a round's clients if none has changed, and pin those that are new."""
+    def identities(self, mine: int, own: bytes, least: int, clients: Sequence[int]) -> dict[int, bytes]:
+        """Return the public keys of a roster's clients; reject a roster with others."""
 
-
-def claims_bytes(identities: Mapping[int, bytes]) -> bytes:
-    """Encode the identity of each client, as the coordinator claims it."""
-    return b"".join(_CLAIM.pack(client, key) for client, key in sorted(identities.items()))
-
-
-def claims_from(raw: bytes) -> dict[int, bytes]:
-    """Decode `claims_bytes`; reject everything else."""
-    require(len(raw) % _CLAIM.size == 0, "secure-sum.malformed", _MALFORMED)
-    found = dict(_CLAIM.iter_unpack(raw))
-    require(len(found) * _CLAIM.size == len(raw), "secure-sum.malformed", _MALFORMED)
-    return found
+    def check_known(self, mine: int, clients: Sequence[int]) -> None:
+        """Reject survivors of which the client knows too few."""
 
 
 def envelope(phase: int, parts: Sequence[bytes]) -> bytes:
@@ -108,13 +96,13 @@ def task_for_all(task: Task) -> bytes:
     return encode_task(replace(task, clients=()))
 
 
-def occasion_of(session: bytes, task: Task) -> Occasion:
-    """Return the occasion of a sum, bound to its task.
+def occasion_of(session: bytes, task: Task, members: bytes = b"") -> Occasion:
+    """Return the occasion of a sum, bound to its task and to the head of the list of members.
 
-    Keys, masks and signatures belong to one occasion. Members that were given different tasks, such as another θ, therefore
-    reject each other's keys, and no sum of their updates is opened.
+    Keys, masks and signatures belong to one occasion. Members that were given different tasks, such as another θ, or
+    different lists therefore reject each other's keys, and no sum of their updates is opened.
     """
-    return Occasion(session + hashlib.sha256(task_for_all(task)).digest(), task.round)
+    return Occasion(session + hashlib.sha256(task_for_all(task) + members).digest(), task.round)
 
 
 class SecureRound:
@@ -133,12 +121,14 @@ class SecureRound:
         least: int,
         *,
         known: Pinned | None = None,  # earlier identities of clients
+        members: bytes = b"",  # head of the list of members
         neighbourhood: Neighbourhood | None = None,
     ) -> None:
-        self.server = SecureServer(occasion_of(session, task), len(task.theta), neighbourhood)
+        self.server = SecureServer(occasion_of(session, task, members), len(task.theta), neighbourhood)
         self.least, self.phase = least, KEYS
         self._tasks = {
-            client: envelope(KEYS, [session, encode_task(replace(task, clients=(client,)))]) for client in cohort
+            client: envelope(KEYS, [session, encode_task(replace(task, clients=(client,))), members])
+            for client in cohort
         }
         self.asked = frozenset(self._tasks)  # the clients of this sum
         self._replied: set[int] = set()
@@ -203,7 +193,7 @@ class SecureRound:
             server.receive_reply(_named(client, UnmaskReply.from_bytes(raw)))
 
     def _check_identity(self, client: int, signed: SignedKeys, identity: bytes) -> None:
-        require(len(identity) == IDENTITY, "secure-sum.malformed", _MALFORMED)
+        require(len(identity) == PUBLIC, "secure-sum.malformed", _MALFORMED)
         _named(client, signed.keys)
         sentence = f"client {client} has another identity than before; leave it out, or invite it again"
         require(self._known.get(client, identity) == identity, "secure-sum.identity", sentence)
@@ -225,9 +215,8 @@ class SecureRound:
         """Close the phase; return the parts of each client's next task."""
         server = self.server
         if self.phase == KEYS:
-            claims = claims_bytes(self.identities)
             return {
-                client: [keys.to_bytes(), claims, *(self._signed[other] for other, _ in keys.neighbours)]
+                client: [keys.to_bytes(), *(self._signed[other] for other, _ in keys.neighbours)]
                 for client, keys in server.key_lists().items()
             }
         if self.phase == SHARES:
@@ -316,14 +305,14 @@ class SecureMember:
         identity: MemberKey,
         least: int,
         *,
-        pins: IdentityPins | None = None,  # without them no signature is checked
+        members: RoundMembers | None = None,  # without them no signature is checked
         agreed: Neighbourhood | None = None,  # agreed neighbourhood
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         inner = SecureClient(client, occasion, agreed, entropy)
         self.client: GuardedClient | None = GuardedClient(inner, identity, least)
         self.phase = KEYS
-        self._vector, self._pins = vector, pins
+        self._vector, self._members = vector, members
         self._answers: dict[bytes, bytes] = {}  # by digest of the task: a repeated task gets the same bytes
 
     def answer(self, content: bytes) -> bytes:
@@ -353,25 +342,36 @@ class SecureMember:
         if phase == KEYS:
             return [client.advertise().to_bytes(), client.identity.public]
         if phase == SHARES:
-            require(rest, "secure-sum.malformed", _MALFORMED)
-            if self._pins is not None:
-                own = client.inner.client, client.identity.public
-                client.pinned = self._pins.accept(*own, client.least, claims_from(rest[0]))
-            signed = [SignedKeys.from_bytes(raw) for raw in rest[1:]]
-            return [client.share(KeyList.from_bytes(first), signed).to_bytes()]
+            keys = KeyList.from_bytes(first)
+            if self._members is not None:
+                own, clients = client.identity.public, Roster(keys.roster).clients
+                client.pinned = self._members.identities(client.inner.client, own, client.least, clients)
+            return [client.share(keys, [SignedKeys.from_bytes(raw) for raw in rest]).to_bytes()]
         if phase == MASKED:
             return [client.inner.mask(ShareDelivery.from_bytes(first), self._vector()).to_bytes()]
         if phase == AGREEMENT:
-            return [client.agree(unpack_clients(first))]
+            survivors = unpack_clients(first)
+            if self._members is not None:
+                self._members.check_known(client.inner.client, survivors)
+            return [client.agree(survivors)]
         require(all(len(raw) == _SIGNED.size for raw in rest), "secure-sum.malformed", _MALFORMED)
         signatures = dict(_SIGNED.unpack(raw) for raw in rest)
         return [client.unmask(UnmaskRequest.from_bytes(first), signatures).to_bytes()]
 
 
-def parse_opening(content: bytes) -> tuple[Occasion, bytes] | None:
-    """Return (occasion, encoded task) of a message that opens a secure round; None for other phases."""
+class Opening(NamedTuple):
+    """Message that opens a secure round."""
+
+    occasion: Occasion
+    task: bytes
+    members: bytes  # head of the list of members; empty where clients are simulated
+
+
+def parse_opening(content: bytes) -> Opening | None:
+    """Return the message that opens a secure round; None for other phases."""
     phase, parts = open_envelope(content)
     if phase != KEYS:
         return None
-    require(len(parts) == 2 and len(parts[0]) == SESSION, "secure-sum.malformed", _MALFORMED)
-    return occasion_of(parts[0], decode_task(parts[1])), parts[1]
+    require(len(parts) == 3 and len(parts[0]) == SESSION, "secure-sum.malformed", _MALFORMED)
+    session, task, members = parts
+    return Opening(occasion_of(session, decode_task(task), members), task, members)

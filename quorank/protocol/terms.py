@@ -13,13 +13,14 @@ from typing import Annotated, Any
 
 from quorank.errors import BadInput, require, require_range
 from quorank.federation.personal import PERSONALISATIONS, Personalisation, Shared, Split
-from quorank.files.codec import Range, decode
+from quorank.files.codec import Length, Range, decode
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.pdgd import ListLearner
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, Mechanism, NoPrivacy, Privacy, Setting
 from quorank.privacy.mechanisms.randomised_response import MetricResponse
 from quorank.protocol.invitation import check_run_name
+from quorank.protocol.keys import PUBLIC
 from quorank.rankers import RANKERS, Linear, Ranker
 
 VERSION = 1
@@ -54,6 +55,7 @@ class Terms:
     client_momentum: float = 0.0  # β: share of its previous update that the device adds to each one
     rebuilding_rounds: Annotated[int, Range(0, _MOST)] = 0  # releases in rebuildings beyond those of the run's rounds
     total_epsilon: float = 0.0  # ε that run, reports and rebuildings may reach together; 0: the run's and reports' own
+    attester: Annotated[bytes, Length(PUBLIC)] = b""  # public key that vouches for each member; empty: nobody does
 
     def __post_init__(self) -> None:
         sentence = f"devices learn with pdgd or counterfactual, and this run uses {self.learner.kind}"
@@ -68,6 +70,7 @@ class Terms:
         require(self.parameters <= MOST_PARAMETERS, "terms.too-large", sentence, "n_features")
         self.learner.check_list(self.k)
         require_range("client_momentum", self.client_momentum, least=0.0, below=1.0)
+        require(len(self.attester) in (0, PUBLIC), "value.out-of-range", "a public key has 32 bytes", "attester")
         if self.report_epsilon != 0.0:
             MetricResponse(self.report_epsilon)
             sentence = "a secure sum carries updates and nothing else; leave reports out, or choose another privacy"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -50,7 +51,7 @@ HOLDERS = {  # modules by kind of service
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a service; `run`, `n_features` and `report_epsilon` are fixed when the folder is made."""
+    """Settings of a service; `run`, `n_features`, `report_epsilon` and `attester` are fixed when the folder is made."""
 
     run: str
     n_features: int
@@ -71,6 +72,7 @@ class Settings:
     leaving_pause: float = 3600.0  # minimum seconds between two rebuildings for members that leave
     may_reset: bool = False  # reset the ranker to its start where it cannot be rebuilt without those who left
     report_epsilon: float = 0.0  # ε of the metric that devices report with each release; 0: none
+    attester: str = ""  # public key, as hexadecimal, that vouches for each device; empty: nobody does
     enrolments: int = 60  # in any minute, per address and host; 0: unlimited
     kind: str = "coordinator"  # coordinator of devices, tuning, or group of parties
 
@@ -85,6 +87,8 @@ class Settings:
         require_range("minimum_members", self.minimum_members, least=0)
         require_range("total_epsilon", self.total_epsilon, least=0.0)
         require_range("leaving_pause", self.leaving_pause, least=0.0)
+        sentence = "expected the 64 hexadecimal digits of a public key"
+        require(re.fullmatch(r"([0-9a-f]{64})?", self.attester), "value.malformed", sentence, "attester")
         require_range("enrolments", self.enrolments, least=self.workers if self.enrolments else 0)
         require(min(self.deadline, self.pause) > 0.0, "value.out-of-range", "deadline and pause must be above 0")
         both = bool(self.certificate) == bool(self.key)
@@ -125,6 +129,7 @@ class Home:
         terms = terms_of(
             experiment, settings.n_features, 0, settings.run,
             report_epsilon=settings.report_epsilon, total_epsilon=settings.total_epsilon,
+            attester=bytes.fromhex(settings.attester),
         )  # fmt: skip
         files = {
             SEED: secrets.token_bytes(SECRET_BYTES),

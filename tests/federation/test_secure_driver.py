@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from devices import CLIENTS, Answering, MemoryStorage, Ticks, coordinator_of, device_of, simulator_of, user_of
+from devices import (
+    CLIENTS,
+    Answering,
+    ListedMembers,
+    MemoryStorage,
+    Ticks,
+    coordinator_of,
+    device_of,
+    simulator_of,
+    user_of,
+)
 from memory_transport import MemoryTransport
 
 from quorank.engines.driver import ANSWER_SECONDS, Driver, several, single
@@ -129,7 +139,8 @@ def test_a_node_s_clients_are_played_by_others_and_a_worker_that_was_killed_begi
 
 def devices_of(simulator, tmp_path):
     clients = range(simulator.federation.clients)
-    return {c: Answering(device_of(simulator, tmp_path / str(c), c)) for c in clients}
+    listed = ListedMembers()
+    return {c: Answering(device_of(simulator, tmp_path / str(c), c), listed) for c in clients}
 
 
 def respond(answering_, simulator, client: int, content: bytes) -> bytes | Failure:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from devices import CLIENTS, Answering, device_of, search, simulator_of, task_of, user_of
+from devices import CLIENTS, Answering, ListedMembers, device_of, search, simulator_of, task_of, user_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,17 +55,22 @@ def vectors_of(clients) -> dict[int, np.ndarray]:
     return dict(zip(clients, matrix, strict=True))
 
 
-class FixedPins(dict[int, bytes]):
-    """Identities that are known beforehand, whatever the coordinator claims."""
+class FixedMembers(dict[int, bytes]):
+    """Identities that are known beforehand."""
 
-    def accept(self, mine: int, own: bytes, least: int, claims: Mapping[int, bytes]) -> dict[int, bytes]:
+    def identities(self, mine: int, own: bytes, least: int, clients: Sequence[int]) -> dict[int, bytes]:
         return dict(self)
+
+    def check_known(self, mine: int, clients: Sequence[int]) -> None:
+        """Accept all."""
 
 
 def members_of(vectors, least, pinned, agreed=None) -> dict[int, SecureMember]:
-    pins = None if pinned is None else FixedPins(pinned)
+    known = None if pinned is None else FixedMembers(pinned)
     return {
-        client: SecureMember(client, OCCASION, lambda v=vector: v, IDENTITIES[client], least, pins=pins, agreed=agreed)
+        client: SecureMember(
+            client, OCCASION, lambda v=vector: v, IDENTITIES[client], least, members=known, agreed=agreed
+        )
         for client, vector in vectors.items()
     }
 
@@ -293,7 +298,7 @@ def test_a_client_signs_one_list() -> None:
 def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     clients = list(range(5))
     round_, members = until(SHARES, clients, 3, pinned_of(clients))
-    keys, claims, *signed = open_envelope(round_.tasks()[0])[1]
+    keys, *signed = open_envelope(round_.tasks()[0])[1]
     evil = SecureClient(4, OTHER if lie == "other occasion" else OCCASION)
     forged = SignedKeys(evil.advertise(), bytes(64))
     by_client = {SignedKeys.from_bytes(raw).keys.client: SignedKeys.from_bytes(raw) for raw in signed}
@@ -322,7 +327,7 @@ def test_a_server_that_invents_clients_or_keys_is_refused(lie) -> None:
     else:
         neighbours = tuple((c, pair if c == 4 else k) for c, k in listed.neighbours)
     false = replace(listed, neighbours=neighbours)
-    parts = [false.to_bytes(), claims, *(one.to_bytes() for one in by_client_new.values())]
+    parts = [false.to_bytes(), *(one.to_bytes() for one in by_client_new.values())]
     who = 70 if lie == "invented client" else 4
     refused(members[0], envelope(SHARES, parts), rf"keys of \[{who}\] that are not signed by them")
 
@@ -353,7 +358,8 @@ def secure_federation(**options) -> Federation:
 
 
 def devices_of(simulator, tmp_path, pinned=True) -> dict[int, Answering]:
-    found = {c: Answering(device_of(simulator, tmp_path / str(c), c)) for c in range(CLIENTS)}
+    listed = ListedMembers()
+    found = {c: Answering(device_of(simulator, tmp_path / str(c), c), listed) for c in range(CLIENTS)}
     if pinned:
         pins = {client: device.key.public for client, device in found.items()}
         for device in found.values():
@@ -367,7 +373,8 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     assert least == CLIENTS  # the noise rests on all shares where nobody is expected to leave
     devices = devices_of(simulator, tmp_path)
     pins, task = devices[0].pinned, decode_task(task_of(simulator))
-    options = {"known": pins, "neighbourhood": mechanism.plan}
+    listed = devices[0].listed
+    options = {"known": pins, "neighbourhood": mechanism.plan, "members": listed.head()}
     round_ = SecureRound(task, SESSION, range(CLIENTS), least, **options)
     for client, device in devices.items():
         assert device.answer(round_.tasks()[client]) == Declined("waiting")
@@ -378,6 +385,7 @@ def test_devices_in_a_secure_round_one_of_them_restarted(tiny_collection, tmp_pa
     identity = devices[0].key.public
     devices[0].device.store.close()  # killed after its keys left: it is out of this round
     devices[0] = Answering(device_of(simulator, tmp_path / "0", 0))
+    devices[0].listed = listed
     assert devices[0].key.public == identity
     assert devices[0].answer(first) == Declined("old")
     for client in range(1, CLIENTS):
@@ -419,7 +427,7 @@ def test_consent_withdrawn_in_the_middle_of_a_secure_round(tiny_collection, tmp_
     simulator = simulator_of(tiny_collection, secure_federation())
     device = Answering(device_of(simulator, tmp_path))
     task = decode_task(task_of(simulator))
-    round_ = SecureRound(task, SESSION, [0, 1], 2)
+    round_ = SecureRound(task, SESSION, [0, 1], 2, members=device.listed.head())
     first = round_.tasks()[0]
     assert device.answer(first) == Declined("waiting")
     search(device.device, user_of(simulator), 3)

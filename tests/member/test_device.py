@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from devices import (
     CLIENTS,
+    Answering,
     answered,
     device_of,
     killed,
@@ -39,7 +40,6 @@ from quorank.member import device as device_module
 from quorank.member.client import Client, device_log
 from quorank.member.client_privacy import with_fresh_secret
 from quorank.member.device import Device
-from quorank.member.device_answers import DeviceAnswers
 from quorank.member.private_store import REPLIES, PrivateStore
 from quorank.privacy import ClippedGaussian, NoPrivacy, PublishedLaplace, Setting, Signs
 from quorank.privacy.mechanisms.clipping import grid_unit
@@ -146,7 +146,7 @@ def test_momentum_ends_with_a_rebuilding(tiny_collection, tmp_path) -> None:
         answered(device, user, task_of(simulator, 0))
         if carries:
             rebuilding = task_of(simulator, 0, run=rebuilding_name("run", 1, 1))
-            assert decode_reply(DeviceAnswers(device).answer_rebuilding(rebuilding)).release.any()
+            assert decode_reply(Answering(device).answer_rebuilding(rebuilding)).release.any()
         else:
             device.store.drop_fact("carried")
         sent.append(decode_reply(answered(device, user, task_of(simulator, 1))).release.tobytes())

@@ -16,8 +16,9 @@ from quorank.member import Client
 from quorank.privacy import SecureSum
 from quorank.privacy.secure_sum.server import SecureServer
 from quorank.protocol.keys import MemberKey
+from quorank.protocol.member_list import Head, entry_of
 from quorank.protocol.secure_identity import SignedKeys
-from quorank.protocol.secure_round import KEYS, SHARES, claims_bytes, envelope, occasion_of, open_envelope
+from quorank.protocol.secure_round import KEYS, SHARES, envelope, occasion_of, open_envelope
 
 pytestmark = pytest.mark.slow
 MEMBERS, SESSION = 5, bytes(16)
@@ -45,24 +46,23 @@ class Operator:
         return service.answers.get(number, b"")
 
     def opened(self, member: int, task: Task) -> bytes:
-        content = envelope(KEYS, [SESSION, encode_task(replace(task, clients=(member,)))])
-        return self.ask(member, task, content)
+        head = self.services[member].listed.head()
+        return self.ask(member, task, envelope(KEYS, [SESSION, encode_task(replace(task, clients=(member,))), head]))
 
     def shares(self, tasks: list[Task]) -> list[bytes]:
         """Open a round with a task for each device, offer each the keys of all as keys of its own round."""
         answers = [open_envelope(self.opened(member, tasks[member]))[1] for member in range(MEMBERS)]
-        identities = {member: identity for member, (_, identity) in enumerate(answers)}
         signed = [SignedKeys.from_bytes(keys) for keys, _ in answers]
         found = []
         for member, task in enumerate(tasks):
-            occasion = occasion_of(SESSION, task)
+            occasion = occasion_of(SESSION, task, self.services[member].listed.head())
             shown = [replace(one, keys=replace(one.keys, tag=occasion.tag)) for one in signed]
             server = SecureServer(occasion, len(task.theta), self.simulator.mechanism.plan)
             for one in shown:
                 server.receive_keys(one.keys)
             keys = server.key_lists()[member]
             listed = [shown[other].to_bytes() for other, _ in keys.neighbours]
-            letter = envelope(SHARES, [keys.to_bytes(), claims_bytes(identities), *listed])
+            letter = envelope(SHARES, [keys.to_bytes(), *listed])
             found.append(self.ask(member, task, letter))
         return found
 
@@ -111,6 +111,9 @@ def operator(tiny_collection, tmp_path):
                 user_of(simulator, member)(client.device)
             made.services.append(service)
             made.clients.append(client)
+        for service in made.services:
+            for member, client in enumerate(made.clients):
+                service.listed.add(member, client.key.public)
         yield made
 
 
@@ -122,9 +125,31 @@ def test_devices_that_were_sent_different_rankers_share_nothing(operator) -> Non
     assert [client.status()["waiting"] for client in operator.clients] == [3] * MEMBERS
 
 
+def test_devices_that_were_shown_different_lists_of_members_share_nothing(operator) -> None:
+    """The operator enrols devices of its own for the eyes of its victim alone."""
+    for number in range(100, 110):
+        operator.services[0].listed.add(number, MemberKey.create().public)
+    assert operator.shares([operator.task()] * MEMBERS) == [b""] * MEMBERS
+    assert [client.status()["waiting"] for client in operator.clients] == [3] * MEMBERS
+    heads = [client.status()["members"] for client in operator.clients]
+    assert heads[0].startswith("15:") and {*heads[1:]} == {f"{Head.from_bytes(operator.services[1].listed.head())}"}
+    for service in operator.services[1:]:  # later it shows them to everybody: the same entries can be compared
+        service.listed = operator.services[0].listed
+    assert all(operator.shares([operator.task(round_=1)] * MEMBERS))
+    assert len({client.status()["members"] for client in operator.clients}) == 1
+
+
+def test_a_member_that_was_listed_can_not_be_replaced(operator) -> None:
+    assert all(operator.shares([operator.task()] * MEMBERS))
+    for service in operator.services:
+        service.listed.entries[2] = entry_of(2, MemberKey.create().public)
+    assert [operator.opened(member, operator.task(round_=1)) for member in range(MEMBERS)] == [b""] * MEMBERS
+    assert operator.clients[0].sync(force=True).code == "mail.none"
+
+
 def test_a_letter_with_another_ranker_than_the_signed_task_is_rejected(operator) -> None:
     signed, other = operator.task(), operator.task(1e6)
-    letter = envelope(KEYS, [SESSION, encode_task(replace(other, clients=(0,)))])
+    letter = envelope(KEYS, [SESSION, encode_task(replace(other, clients=(0,))), operator.services[0].listed.head()])
     assert operator.ask(0, signed, letter) == b""
     assert operator.opened(0, signed) != b""
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import typer
 from command_line import invoke
+from devices import ListedMembers
 from real_services import until
 from small_service import Said, SmallService
 from typer.testing import CliRunner
@@ -25,8 +26,10 @@ from quorank.experiments.experiment_file import read_experiment_file
 from quorank.experiments.runner import Runner
 from quorank.federation.coordinator import Coordinator
 from quorank.member import Client, Policy, local_socket
+from quorank.member.client import known_members
 from quorank.member.membership import LEFT
 from quorank.member.private_store import PrivateStore
+from quorank.protocol.member_list import Head
 
 pytestmark = pytest.mark.slow
 
@@ -224,6 +227,38 @@ def test_leaving_when_the_other_process_ends_before_it_answers(here, service) ->
         other.join(30)
 
 
+def test_members_are_pinned_and_lists_compared(here, service) -> None:
+    call("--data", "device", *BUNDLE, "--once", "--quiet")
+    assert "no list of members yet" in refused("--data", "device", "--compare", f"0:{'0' * 64}")
+    listed = ListedMembers()
+    for number in range(4):
+        listed.add(number, bytes([number]) * 32)
+    with PrivateStore(here / "device") as store:
+        known_members(store).update(Head.from_bytes(listed.head()), listed.page)
+    head = told("--data", "device", "--status")["members"]
+    assert head == f"{Head.from_bytes(listed.head())}" and head.startswith("4:")
+    assert head[2:] in call("--data", "device", "--status").replace("\n", "")
+    early = f"{Head.from_bytes(listed.head(2))}"
+    assert told("--data", "device", "--compare", early) == {"agrees": True, "compared": 2, "members": head}
+    assert "the same 4 members" in call("--data", "device", "--compare", head.upper())
+    assert "the two lists differ" in refused("--data", "device", "--compare", f"4:{early[2:]}")
+    listed.add(4, bytes(31) + b"9")
+    later = f"{Head.from_bytes(listed.head())}"
+    assert f"let the other compare instead: {head}" in refused("--data", "device", "--compare", later)
+    for false in ("", "4", "x:" + head[2:], head[:-1], "-1" + head[1:]):
+        if false:
+            assert "expected NUMBER:DIGEST" in refused("--data", "device", "--compare", false)
+
+    call("--data", "device", "--pin", f"3={b'3'.hex() * 32}", "--pin", f"02={b'2'.hex() * 32}")
+    assert told("--data", "device", "--status")["pinned"] == ["2", "3"]
+    assert "ask 3 by voice" in refused("--data", "device", "--pin", f"3={bytes(32).hex()}")
+    assert "two keys were given" in refused("--data", "device", "--pin", f"1={'00' * 32}", "--pin", f"1={'01' * 32}")
+    for false in ("3", "x=" + "00" * 32, "3=00", "3=" + "zz" * 32):
+        assert "expected" in refused("--data", "device", "--pin", false)
+    assert "128 hexadecimal digits" in refused("--data", "device", "--attestation", "00")
+    assert told("--data", "device", "--status")["pinned"] == ["2", "3"]
+
+
 def test_refusals(here, service) -> None:
     assert "no device here" in refused("--data", "device", "--status")
     assert "no device here" in refused("--data", "device", "--log")
@@ -239,6 +274,7 @@ def test_refusals(here, service) -> None:
     assert "no such experiment" in refused("--data", "device", "--simulate", "absent.toml", "--client", 1)
     assert "no invitation here" in refused("--data", "device", *SIMULATED)
     assert "no such file" in refused("--data", "device", "--bundle", "absent.json")
+    assert "absent.toml: no such file" in refused("--data", "device", *BUNDLE[:2], "--policy", "absent.toml")
     assert not (here / "device").exists()
     call("--data", "device", *BUNDLE, "--once", "--quiet")
     service.terms = terms_of(experiment(folder=here), 46, 2, "spring")

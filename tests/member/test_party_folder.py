@@ -163,7 +163,7 @@ class Desk(ServiceClient):
 
     told: Enrolment
 
-    def enrol(self, invitation: Invitation, key: MemberKey) -> Enrolment:
+    def enrol(self, invitation: Invitation, key: MemberKey, attestation: bytes = b"") -> Enrolment:
         self.member = self.told.member
         return self.told
 

@@ -14,6 +14,7 @@ import pytest
 from postgresql_server import empty_database
 from refusals import refused
 
+from quorank.protocol.member_list import entry_of
 from quorank.protocol.messages import Publication
 from quorank.service.store.backup import backup, restore
 from quorank.service.store.group_commit import Call
@@ -55,6 +56,7 @@ def seen(store: SqlStore) -> list[object]:
     return [
         store.members(), replace(open_, number=0), store.replies("run", 3), store.leavers(), store.unanswered(),
         store.document("checkpoint"), store.tallies(), store.letter(1), store.is_open(), store.admitted(),
+        store.member_head(), store.member_page(0),
     ]  # fmt: skip
 
 
@@ -115,6 +117,7 @@ def test_who_was_revoked_or_left_since_the_backup_stays_out(tmp_path: Path, ther
             again.enrol(bytes([9]) * 32, token="word")
         receipts = {member: receipt for member, _, receipt in again.leavers()}
         assert receipts == {3: b"receipt", 2: None}, "a holder takes the update of the later leaver out again"
+    whole = store.member_page(0)
     store.close()
     (tmp_path / "old").rename(tmp_path / "moved")
     with refused("restore.old-missing", f"{tmp_path / 'old'}"):
@@ -122,11 +125,15 @@ def test_who_was_revoked_or_left_since_the_backup_stays_out(tmp_path: Path, ther
     assert not (tmp_path / "third").exists()
     restore(file, tmp_path / "third", skip=0, old=tmp_path / "moved")
     restore(file, tmp_path / "fourth", skip=0, lost=True)
-    counts = []
+    counts, lists = [], []
     for name in ("third", "fourth"):
         with closing(open_store(tmp_path / name)) as again:
             counts.append(again.counts(0.0)["revoked"])
+            lists.append(again.member_page(0))
     assert counts == [2, 0]
+    assert lists[0] == whole, "the list of members is that of the old service"
+    assert lists[1][16:] == whole[16 : -len(entry_of(0, bytes(32)))], "its last entry is lost"
+    assert lists[1][:16] != whole[:16], "so it is another list"
     (tmp_path / "moved" / "service.key").write_bytes(b"another")
     with refused("restore.old-missing"):
         restore(file, tmp_path / "fifth", skip=0, old=tmp_path / "moved")
@@ -174,7 +181,7 @@ def test_a_damaged_backup_is_refused_and_nothing_is_made(tmp_path: Path) -> None
 
 HOSTILE = {
     "DROP TABLE files": "file.damaged", "DROP TABLE members": "file.damaged", "DROP TABLE service": "file.damaged",
-    "DELETE FROM service": "file.damaged", "UPDATE service SET format = 3": "store.version",
+    "DELETE FROM service": "file.damaged", "UPDATE service SET format = 9": "store.version",
     "PRAGMA application_id = 7": "file.other-kind",
     "UPDATE files SET content = 'text' WHERE path = 'service.key'": "file.damaged",
     "DROP TABLE turns; CREATE TABLE turns (run, member, taken, last); INSERT INTO turns (run) VALUES (1)": "file.damaged",

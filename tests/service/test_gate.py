@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import io
 import json
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from quorank.files.documents import json_bytes
 from quorank.protocol import requests
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
+from quorank.protocol.member_list import attestation, entry_of
 from quorank.protocol.messages import leaving_receipt, leaving_request
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.enrolment import open_enrolment
@@ -38,6 +41,7 @@ CALLS = [
     ("POST", "/v1/mail?id=1"),
     ("POST", "/v1/leave"),
     ("GET", "/v1/leave"),
+    ("GET", "/v1/members?from=0"),
 ]
 """All calls that members sign."""
 
@@ -221,6 +225,51 @@ def test_an_invitation_is_good_for_one_key(desk: Desk, tmp_path: Path) -> None:
     told = [(event["code"], event["client"]) for event in desk.store.events()]
     assert told == [("member_enrolled", 0), ("invitation_reused", 0)]
     assert len(desk.store.members()) == 1
+
+
+def test_a_service_with_an_attester_enrols_only_keys_for_which_it_vouches(tmp_path: Path) -> None:
+    attester = MemberKey.create()
+    desk = Desk(folder_of(tmp_path / "home", attester=attester.public.hex()))
+    code, caller = desk.invited("anna", tmp_path).code, Caller(desk.home.key.public)
+    service, own = desk.home.key.public, caller.key.public
+    for by, of in (
+        (MemberKey.create(), (service, own)),
+        (attester, (service, MemberKey.create().public)),
+        (attester, (MemberKey.create().public, own)),
+    ):
+        found = desk.call("POST", "/v1/enrol", caller.enrolment(code, attestation=attestation(by, *of).hex()))
+        assert (found.status, found.code) == (403, "enrolment.not-attested")
+    assert desk.call("POST", "/v1/enrol", caller.enrolment(code)).code == "enrolment.not-attested"
+    signature = attestation(attester, service, own)
+    found = desk.call("POST", "/v1/enrol", caller.enrolment(code, attestation=signature.hex()))
+    assert found.status == 200 and found.table["terms"]["attester"] == attester.public.hex()
+    caller.number = 0
+    answer = desk.call("GET", "/v1/members?from=0", headers=caller.headers("GET", "/v1/members?from=0")).body
+    assert answer[16:] == entry_of(0, own, signature)
+    desk.close()
+
+
+def test_members_are_listed_in_the_order_of_their_enrolment(desk: Desk, tmp_path: Path) -> None:
+    callers = [desk.enrolled(name, tmp_path) for name in ("anna", "bert", "cleo")]
+    entries = [entry_of(caller.number, caller.key.public) for caller in callers]
+
+    def page(first: str) -> Any:
+        target = f"/v1/members?from={first}"
+        return desk.call("GET", target, headers=callers[0].headers("GET", target))
+
+    whole = page("0").body
+    assert (
+        whole[16:] == b"".join(entries) and page("2").body == whole[:16] + entries[2] and page("9").body == whole[:16]
+    )
+    digest = hashlib.sha256(b"quorank members 1\n" + whole[:16]).digest()
+    for entry in entries:
+        digest = hashlib.sha256(digest + entry).digest()
+    assert desk.store.member_head() == (3, digest)
+    desk.store.revoke("bert")
+    assert page("0").body == whole, "an entry stays"
+    for wrong in ("", "-1", "x", "0x1"):
+        assert page(wrong).code == "members.malformed"
+    assert desk.call("GET", "/v1/members?from=0").code == "request.unsigned"
 
 
 def test_enrolments_are_events_and_many_are_one(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ from quorank.federation.unlearning import is_rebuilding
 from quorank.learning import Evolution, Simulation
 from quorank.member.device import Device
 from quorank.member.device_answers import DeviceAnswers
+from quorank.member.known_members import KnownMembers
+from quorank.member.membership import Pins
 from quorank.member.policy import Policy
 from quorank.member.private_store import PrivateStore
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
+from quorank.protocol.member_list import START, Head, entry_of, first_digest, next_digest
 from quorank.protocol.messages import Declined
 from quorank.protocol.secure_round import parse_opening, task_for_all
 from quorank.protocol.terms import Terms
@@ -141,16 +145,39 @@ ANY = Policy(epsilon=1e9, delta=1.0, unstated=True, cohort=1, releases=2**31, se
 """Policy that accepts the terms of every test."""
 
 
+class ListedMembers:
+    """The list of members of a service."""
+
+    def __init__(self) -> None:
+        self.start, self.entries = bytes(START), list[bytes]()
+
+    def add(self, number: int, key: bytes, attested: bytes = b"") -> None:
+        self.entries.append(entry_of(number, key, attested))
+
+    def head(self, size: int | None = None) -> bytes:
+        entries = self.entries[:size]
+        return Head(len(entries), reduce(next_digest, entries, first_digest(self.start))).to_bytes()
+
+    def page(self, first: int) -> tuple[bytes, bytes]:
+        return self.start, b"".join(self.entries[first : first + 3])
+
+
 class Answering(DeviceAnswers):
-    """Answers of a device whose service has published the task of every letter that opens a secure sum."""
+    """Answers of a listed device whose service has published the task of every letter that opens a secure sum."""
 
     published = b""
+
+    def __init__(self, device: Device, listed: ListedMembers | None = None) -> None:
+        super().__init__(device, KnownMembers(device.store, Pins(device.store), bytes(32), device.terms.attester))
+        self.listed = listed or ListedMembers()
+        self.listed.add(device.terms.client, self.key.public)
 
     def answer(self, content: bytes) -> bytes | Declined:
         if content.startswith(b"QSEC"):
             with suppress(BadInput):
                 opening = parse_opening(content)
-                self.published = self.published if opening is None else task_for_all(decode_task(opening[1]))
+                self.published = self.published if opening is None else task_for_all(decode_task(opening.task))
+            self.update_members(content, self.listed.page)
             return self.answer_secure(content, self.published)
         rebuilds = is_rebuilding(content, self.device.terms.run)
         return self.answer_rebuilding(content) if rebuilds else self.device.answer(content)

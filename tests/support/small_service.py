@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from devices import ListedMembers
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput, require
@@ -65,6 +66,7 @@ class SmallService:
         self.replies: dict[tuple[str, int, int], bytes] = {}
         self.mail: dict[int, tuple[int, bytes]] = {}  # by number: to whom, what
         self.answers: dict[int, bytes] = {}
+        self.listed = ListedMembers()
         self.leavers: dict[int, bytes] = {}
         self.gone: set[int] = set()
         self.published: tuple[str, bytes] | None = None  # in the place of the coordinator's task
@@ -183,6 +185,9 @@ class SmallService:
             if whom == member and number not in self.answers:
                 return Said(200, signed_letter(self.key, member, content), {"Quorank-Mail": str(number)})
         return Said(204)
+
+    def _get_members(self, member: int, asked: Heard) -> Said:
+        return Said(200, b"".join(self.listed.page(int(asked.target.partition("=")[2]))))
 
     def _post_mail(self, member: int, asked: Heard) -> Said:
         number = int(asked.target.partition("=")[2])

@@ -309,8 +309,12 @@ class Holder:
         return Driver(
             MailTransport(SignedMailboxes(self.store, self.key), self.admitted, bundled=self.simulated),
             MemberNodes(self.simulated), SLOW / 2.0,
-            patience=float("inf"), seen=self.seen, known=self.store.keys, clock=self.clock, sleep=self.sleep,
+            patience=float("inf"), seen=self.seen, known=self.store.keys, members=self._member_head, clock=self.clock,
+            sleep=self.sleep,
         )  # fmt: skip
+
+    def _member_head(self) -> bytes:
+        return self.store.member_head().to_bytes()
 
     def _secure_round(self, coordinator: Coordinator) -> Report:
         """Play a round of secure sums once enough members have enrolled."""

@@ -27,6 +27,7 @@ from quorank.federation.reply import ReplyLimits, longest_reply
 from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import parse_json
 from quorank.protocol import requests
+from quorank.protocol.member_list import is_attested
 from quorank.protocol.messages import Publication, check_leaving_request
 from quorank.service.dashboard.event_log import EventLog
 from quorank.service.home import Home
@@ -69,7 +70,7 @@ class Request(NamedTuple):
     receive: Receive
 
 
-_LETTER = re.compile(r"id=([0-9]{1,18})")
+_LETTER, _FIRST = re.compile(r"id=([0-9]{1,18})"), re.compile(r"from=([0-9]{1,9})")
 _JSON = (b"content-type", b"application/json")
 _BYTES = (b"content-type", b"application/octet-stream")
 _NEVER = (b"cache-control", b"no-store")
@@ -134,6 +135,7 @@ class Intake:
             ("POST", "/v1/reply"): self._reply,
             ("GET", "/v1/mail"): self._mail,
             ("POST", "/v1/mail"): self._answer,
+            ("GET", "/v1/members"): self._members,
             ("POST", "/v1/leave"): self._leave,
             ("GET", "/v1/leave"): self._leaving,
             ("POST", "/v1/enrol"): self._enrol,
@@ -357,6 +359,13 @@ class Intake:
             return HttpAnswer(204, b"", (self._next(), _NEVER))
         return HttpAnswer(200, letter.content, (_BYTES, _NEVER, (requests.MAIL.encode(), b"%d" % letter.id)))
 
+    async def _members(self, request: Request) -> HttpAnswer:
+        first = _FIRST.fullmatch(request.query)
+        if first is None:
+            raise BadInput("members.malformed", "name the first entry, from 0: /v1/members?from=N")
+        await self._looks(request)
+        return HttpAnswer(200, await self._read(self.store.member_page, int(first[1])), (_BYTES, _NEVER))
+
     async def _answer(self, request: Request) -> HttpAnswer:
         head, member = await self._signed(request)
         named = _LETTER.fullmatch(request.query)
@@ -387,6 +396,10 @@ class Intake:
         self.traffic.enrol(request.address)
         body = await self._body(request, ENROLMENT_BYTES)
         call = EnrolmentCall(*requests.read_enrolment(body, self._service))
+        attester = bytes.fromhex(self.home.settings.attester)
+        vouched = not attester or is_attested(attester, self._service, call.key, call.attestation)
+        sentence = "this service takes members for whose key its attester vouches; ask the attester for its signature"
+        require(vouched, "enrolment.not-attested", sentence)
         outcome = await self.writer.submit(call)
         if outcome.code == "invitation.used":
             self._note("invitation_reused", client=outcome.member)

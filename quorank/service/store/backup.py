@@ -34,7 +34,7 @@ _LEFT_OUT = re.compile(r"service\.sqlite(-.*)?|.*\.lock|lock|status\.json|.*\.lo
 _JUMP = 1 << 32  # added to numbers of a restored service, above all numbers given since the backup
 _PAGE = 200  # rows copied at once
 KEPT = [table for table in TABLES if table != "nonces"]  # stored tables; nonces are valid for minutes
-MEMBERS = ("members", "tokens", "leaving")  # tables that a restored service has from the old one
+MEMBERS = ("members", "tokens", "leaving", "listed")  # tables that a restored service has from the old one
 
 
 class Backup(NamedTuple):
@@ -90,6 +90,8 @@ def restore(
             sentence = f"the old service has published {least} rounds since the backup, which count as spent"
             counted = skip >= least or not Home(made).experiment.federation.privacy.protects
             require(counted, "restore.rounds-lost", sentence, "--skip")
+        else:
+            store.relist()
         if skip:
             _skip_rounds(Home(made), store, skip)
         store.note("service_restored", rounds=skip)

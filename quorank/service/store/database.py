@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-FORMAT = 2  # version of the tables, checked for equality
+FORMAT = 3  # version of the tables, checked for equality
 
 TABLES = {
     "service": "id INTEGER PRIMARY KEY, format INTEGER NOT NULL, epoch BIGINT NOT NULL, version BIGINT NOT NULL,"
@@ -21,6 +21,7 @@ TABLES = {
     "members": "number BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, code {blob} UNIQUE,"
     " key {blob} UNIQUE, invited DOUBLE PRECISION NOT NULL, enrolled DOUBLE PRECISION, revoked DOUBLE PRECISION,"
     " gone DOUBLE PRECISION, seen DOUBLE PRECISION, program TEXT",
+    "listed": "position BIGINT PRIMARY KEY, entry {blob} NOT NULL, digest {blob} NOT NULL",
     "turns": "run TEXT NOT NULL, member BIGINT NOT NULL, taken BIGINT NOT NULL, last BIGINT NOT NULL,"
     " PRIMARY KEY (run, member)",
     "tokens": "digest {blob} PRIMARY KEY, quota BIGINT NOT NULL, used BIGINT NOT NULL, ends DOUBLE PRECISION NOT NULL",
@@ -42,9 +43,10 @@ TABLES = {
 """Columns by table; `{blob}` and `{serial}` stand for each database's bytes and automatic row number.
 
 `service` has one row: the holder's epoch, the version of what workers read, the number of replies of the open round, and
-the number of answers ever given, which orders them in `letters.turn`. `turns` counts the replies of a member in a run.
-`nonces` is cut into slots of time, so that expired ones are deleted together. `facts`, `places`, `sending` and `coming`
-hold a group's session (`silos.session.streams`).
+the number of answers ever given, which orders them in `letters.turn`. `listed` is the list of members
+(`protocol.member_list`): position 0 holds the bytes that name it, and the digest of an empty list. `turns` counts the
+replies of a member in a run. `nonces` is cut into slots of time, so that expired ones are deleted together. `facts`,
+`places`, `sending` and `coming` hold a group's session (`silos.session.streams`).
 """
 
 INDEXES = (

@@ -42,6 +42,7 @@ class EnrolmentCall(NamedTuple):
     key: bytes
     code: bytes = b""
     token: str = ""
+    attestation: bytes = b""
     content: bytes = b""
 
 

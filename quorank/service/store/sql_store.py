@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from quorank.errors import BadInput, require
 from quorank.federation.unlearning import NOTHING
 from quorank.files.documents import parse_json
+from quorank.protocol.member_list import MOST_MEMBERS, PAGE, START, Head, entry_of, first_digest, next_digest
 from quorank.protocol.messages import Publication
 from quorank.protocol.transport import Message
 from quorank.service.store.database import FORMAT, Database
@@ -235,7 +237,42 @@ class SqlStore:
             return Outcome(error.code, error.sentence, member=-1 if invited is None else invited.number)
         changed = "UPDATE members SET key = ?, enrolled = ? WHERE number = ?"
         self.database.execute(changed, call.key, self.now(), number)
+        if self._known("number", number).kind == "device":
+            self._list(entry_of(number, call.key, call.attestation))
         return Outcome(member=number)
+
+    def _list(self, entry: bytes) -> None:
+        """Append an entry to the list of members."""
+        found = self.database.execute("SELECT position, digest FROM listed ORDER BY position DESC LIMIT 1")
+        new = "INSERT INTO listed VALUES (?, ?, ?)"
+        if not found:
+            start = os.urandom(START)
+            found = [(0, first_digest(start))]
+            self.database.execute(new, 0, start, found[0][1])
+        position, digest = found[0]
+        self.database.execute(new, position + 1, entry, next_digest(digest, entry))
+
+    def relist(self) -> None:
+        """Begin another list of members, where the last entries of the list are lost."""
+        with self._changing():
+            entries = [entry for (entry,) in self._listed(1, MOST_MEMBERS)]
+            self.database.execute("DELETE FROM listed")
+            for entry in entries:
+                self._list(entry)
+
+    def member_head(self) -> Head:
+        """Return the head of the list of members."""
+        found = self.database.execute("SELECT position, digest FROM listed ORDER BY position DESC LIMIT 1")
+        return Head(*found[0]) if found else Head(0, first_digest(b""))
+
+    def member_page(self, first: int) -> bytes:
+        """Return the bytes that name the list of members, and its next entries from one that is counted from 0."""
+        start = self.database.value("SELECT entry FROM listed WHERE position = 0") or bytes(START)
+        return start + b"".join(entry for (entry,) in self._listed(1 + first, PAGE))
+
+    def _listed(self, first: int, most: int) -> list[tuple[bytes]]:
+        query = "SELECT entry FROM listed WHERE position >= ? ORDER BY position LIMIT ?"
+        return self.database.execute(query, first, most)
 
     def _check_again(self, known: Member, invited: Member | None, digest: bytes) -> None:
         """Reject an enrolled key that enrols in another way than before."""
