@@ -156,13 +156,17 @@ class Family(Generic[P]):
                 return self._checked(part, f"{part.__module__}.{part.__qualname__}")
         return None
 
-    def read(self, spec: object, where: str, *, foreign: bool = False) -> P:
+    def read(self, spec: object, where: str, *, foreign: bool = False, imports: bool = True) -> P:
         """Return the part that a word or table of an experiment file describes.
 
         Args:
             spec: Kind, or table with `kind` and fields.
             where: Dotted key of the part, for errors.
             foreign: Accept our own kinds only, since untrusted input must not import a plug-in.
+            imports: Import the module of a kind `module:Class`; otherwise it must have been imported before.
+
+        Raises:
+            BadInput: `part.not-imported`, `part.unknown-kind`, `part.not-a-table`, or the error of a field.
 
         >>> from quorank.learning import LEARNERS
         >>> LEARNERS.read({"kind": "pdgd", "eta": 0.2}, "learner").eta
@@ -177,6 +181,10 @@ class Family(Generic[P]):
             raise BadInput("part.not-a-table", sentence, where)
         table = dict(spec)
         kind = table.pop("kind", next(iter(self.members)))
+        module, colon, _ = kind.partition(":") if isinstance(kind, str) else ("", "", "")
+        known_code = imports or not colon or module in sys.modules
+        sentence = "is code of a module, which is not run from here; import it in Python before, or install it as a plug-in"
+        require(known_code, "part.not-imported", f"{brief(kind)} {sentence}", where)
         member = self.member(kind) if isinstance(kind, str) and (kinds is None or kind in kinds) else None
         if member is None:
             kinds = kinds or (*self.kinds,)

@@ -236,7 +236,7 @@ def _equal(one: float | None, other: float | None) -> bool:
 
 
 def _read_part(part: Mapping[str, Any]) -> Privacy:
-    return PRIVACIES.read(part, "ledger.json: mechanism")
+    return PRIVACIES.read(part, "ledger.json: mechanism", imports=False)
 
 
 def _mechanism_of(part: Mapping[str, Any], entry: Mapping[str, Any]) -> Mechanism:

@@ -280,12 +280,12 @@ def parse_ranker(raw: bytes, where: str) -> SavedRanker:
 
 
 def _saved(content: RankerDocument) -> SavedRanker:
-    ranker = RANKERS.read(content.ranker, "ranker")
+    ranker = RANKERS.read(content.ranker, "ranker", imports=False)
     n_features, theta = content.n_features, np.array(content.parameters, dtype=np.float64)
     complete = theta.shape == (ranker.size(n_features),) and np.isfinite(theta).all()
     require(complete, "ranker.wrong-size", f"expected {ranker.size(n_features)} finite parameters", "parameters")
     ranker.check_size(theta, n_features)
     sentence = f"expected {n_features} names, no two alike and none empty"
     require(_are_complete(content.feature_names, n_features), "ranker.feature-names", sentence, "feature_names")
-    normalisation = NORMALISATIONS.read(content.normalisation, "normalisation")
+    normalisation = NORMALISATIONS.read(content.normalisation, "normalisation", imports=False)
     return SavedRanker(ranker, n_features, theta, normalisation, content.feature_names, content.missing, content.origin)

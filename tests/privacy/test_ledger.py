@@ -66,6 +66,16 @@ def test_a_ledger_whose_entries_are_not_its_rounds_is_found_out(change) -> None:
         recount(content)
 
 
+def test_a_ledger_from_elsewhere_imports_no_module(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planted.py").write_text("open('imported', 'w')")
+    content = ledger_of(ClippedGaussian(3.0), {"kind": "gaussian", "epsilon": 3.0})
+    content["mechanism"]["kind"] = "planted:Privacy"
+    with pytest.raises(BadInput, match="is code of a module, which is not run from here"):
+        recount(content)
+    assert not (tmp_path / "imported").exists()
+
+
 def test_what_has_no_epsilon_is_not_counted() -> None:
     assert recount(ledger_of(NoPrivacy(), {"kind": "none"})) is None
     published = ledger_of(PublishedLaplace(), {"kind": "published"})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from refusals import refused
 from small_runs import experiment
 
 from quorank.data.normalisation import FixedRange, RawFeatures, WithinQuery
+from quorank.errors import BadInput
 from quorank.experiments.progress import experiment_digest
 from quorank.rankers import MLP, Linear
 from quorank.rankers.ranker_file import (
@@ -126,3 +129,27 @@ def test_fixed_constants_are_an_affine_map_in_double() -> None:
     assert FULL.normalisation.scaled(x).tolist() == expected.tolist()
     with refused("normalisation.overflow"):
         FixedRange((0.0,), (1e-300,)).scaled(np.ones((1, 1), dtype=np.float32))
+
+
+@pytest.mark.parametrize("key", ["ranker", "normalisation"])
+def test_a_file_from_elsewhere_imports_no_module(key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planted.py").write_text("open('imported', 'w')")
+    content = json.loads(ranker_bytes(FULL))
+    content[key] = {"kind": "planted:Ranker"}
+    content["digest"] = ranker_digest(content)
+    with pytest.raises(BadInput, match="is code of a module, which is not run from here"):
+        parse_ranker(json.dumps(content).encode(), "ranker.json")
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_ranker_of_a_module_is_read_once_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = "from dataclasses import dataclass\nfrom quorank.rankers import Linear\n@dataclass(frozen=True)\n"
+    (tmp_path / "written_here.py").write_text(f"{lines}class Other(Linear):\n    kind = 'other'\n")
+    written = import_module("written_here")
+    raw = ranker_bytes(replace(FULL, ranker=written.Other()))
+    assert b"written_here:Other" in raw and parse_ranker(raw, "ranker.json").ranker == written.Other()
+    monkeypatch.delitem(sys.modules, "written_here")
+    with refused("ranker-file.damaged"):
+        parse_ranker(raw, "ranker.json")
