@@ -1,4 +1,4 @@
-"""Navigation of the site: which page stands where, and under which short title."""
+"""Navigation of the site: sections, pages and their short titles."""
 
 from __future__ import annotations
 
@@ -11,141 +11,112 @@ Entry = tuple[str, Any]
 NAVIGATION: list[Entry] = [
     ("Home", "index.md"),
     (
-        "Tutorials",
+        "Start",
         [
-            ("Overview", "tutorials/README.md"),
-            ("Your own data in ten minutes", "tutorials/own-data.md"),
-            ("A federation of three machines", "tutorials/three-machines.md"),
-            ("Into OpenSearch", "tutorials/opensearch.md"),
+            ("Which part do I need?", "which-part.md"),
+            ("Your own data", "tutorials/own-data.md"),
+            ("Your own learner", "tutorials/own-learner.md"),
+            ("A click log", "tutorials/click-log.md"),
+            ("Three machines", "tutorials/three-machines.md"),
+            ("Two hospitals", "tutorials/two-hospitals.md"),
+            ("OpenSearch", "tutorials/opensearch.md"),
+            ("Limits", "limits.md"),
+            ("Glossary", "glossary.md"),
         ],
     ),
     (
-        "How to",
+        "Guides",
         [
-            ("Overview", "guides.md"),
             (
                 "Learn a ranker",
                 [
                     ("From Python", "python.md"),
                     ("Start from your ranking", "starting.md"),
-                    ("Bound exploration", "exploration.md"),
-                    ("Choose users and measures", "measuring.md"),
-                    ("Choose who takes part", "participation.md"),
-                    ("Grow trees", "trees.md"),
-                    ("Replay real clicks", "clicks.md"),
+                    ("Limit exploration", "exploration.md"),
+                    ("Simulation", "simulation.md"),
+                    ("Trees", "trees.md"),
+                    ("Click logs", "clicks.md"),
                 ],
             ),
-            ("Use the ranker", [("The ranker file", "rankers.md"), ("Export", "export.md")]),
+            ("Use a ranker", [("The ranker file", "rankers.md"), ("Export", "export.md")]),
+            ("Privacy", [("Privacy settings", "privacy/README.md")]),
             (
                 "Run a service",
-                [
-                    ("Deployment", "deployment.md"),
-                    ("Devices", "devices.md"),
-                    ("Organisations", "silo-network.md"),
-                    ("Watching", "watching.md"),
-                    ("Experiments on a network", "network.md"),
-                ],
+                [("Deployment", "deployment.md"), ("Devices", "devices.md"), ("Threat model", "threat-model.md")],
             ),
-            ("Tune a heuristic", [("Tuning", "tuning.md"), ("Studies", "studies.md")]),
             (
-                "Search your own things",
-                [
-                    ("Overview", "search/README.md"),
-                    ("Demonstration", "search/demo.md"),
-                    ("Sources", "search/sources.md"),
-                    ("The index", "search/search-index.md"),
-                    ("The pages", "search/pages.md"),
-                ],
+                "Organisations",
+                [("A group of organisations", "silos/README.md"), ("Privacy of a group", "silos/privacy.md")],
+            ),
+            ("Tune a heuristic", [("Tuning", "tuning.md")]),
+            (
+                "Desktop search",
+                [("The search application", "search/README.md"), ("The index", "search/search-index.md")],
             ),
         ],
     ),
     (
         "Reference",
         [
+            ("Python", "reference/python/"),
             ("Experiment file", "reference/experiment-file.md"),
             ("Group file", "reference/group-file.md"),
-            ("Command line", "reference/commands/"),
             ("Parts", "reference/parts/"),
-            ("Protocol", "protocol.md"),
-            ("Glossary", "glossary.md"),
-            ("Changes", "changes.md"),
-        ],
-    ),
-    (
-        "Explanation",
-        [
-            ("Architecture", "architecture.md"),
-            (
-                "Privacy",
-                [
-                    ("What each setting gives", "privacy/README.md"),
-                    ("Discrete noise", "privacy/discrete-noise.md"),
-                    ("Threat model", "threat-model.md"),
-                ],
-            ),
-            ("Robustness", "robustness.md"),
-            (
-                "Silos",
-                [
-                    ("Organisations", "silos/README.md"),
-                    ("Ranking", "silos/ranking.md"),
-                    ("Search", "silos/search.md"),
-                    ("Questions about terms", "silos/protocol.md"),
-                    ("Sketches", "silos/sketches.md"),
-                ],
-            ),
-            ("Contributing", "contributing.md"),
+            ("Command line", "reference/commands/"),
+            ("Service protocol", "protocol.md"),
+            ("Group protocol", "silos/protocol.md"),
         ],
     ),
     (
         "Results",
         [
-            ("Gallery", "results/README.md"),
-            ("Figures by one command", "results/figures/"),
+            ("Overview", "results/README.md"),
+            ("Figures", "results/figures/"),
             (
-                "Papers again",
+                "Published results, reproduced",
                 [
                     ("Online learning", "results/online-learning.md"),
                     ("Exploration", "results/exploration-papers.md"),
                     ("Privacy", "results/privacy-papers.md"),
                     ("Robustness", "results/robustness.md"),
-                    ("Silos", "results/silos.md"),
+                    ("Robustness: tables", "results/robustness-tables.md"),
+                    ("Organisations", "results/silos.md"),
                     ("Unlearning", "results/unlearning.md"),
                 ],
             ),
             (
-                "Beyond the papers",
+                "Own measurements",
                 [
-                    ("Recommendation", "results/recommendation.md"),
+                    ("Recommended settings", "results/recommendation.md"),
+                    ("Rankers", "results/rankers.md"),
                     ("Cost of privacy", "results/privacy.md"),
-                    ("Ceilings", "results/ceilings.md"),
-                    ("Priors", "results/priors.md"),
-                    ("Hidden layers", "results/neural.md"),
-                    ("Trees", "results/trees.md"),
                     ("Secure sums", "results/secure-sums.md"),
-                    ("Personal search", "results/personal-search.md"),
+                    ("Desktop search", "results/personal-search.md"),
                     ("Tuning", "results/tuning.md"),
-                    ("Network", "results/network.md"),
                     ("Speed", "results/speed.md"),
                 ],
             ),
         ],
     ),
+    (
+        "Development",
+        [("Architecture", "architecture.md"), ("Contributing", "contributing.md"), ("Changes", "changes.md")],
+    ),
 ]
 
 UNSORTED = {"results/": "Results", "reference/": "Reference"}
-"""Where pages that the navigation does not name go, by folder; the others are guides."""
+"""Sections of pages that the navigation does not name, by folder; by default the guides."""
 
 
 def navigation(pages: Iterable[str], titles: dict[str, str]) -> list[Any]:
-    """Return the navigation as Zensical has it, of the pages that there are; a folder stands for all its pages."""
+    """Return the navigation for Zensical, without missing pages; a folder stands for all its pages."""
     there = set(pages)
     named = set(_paths(NAVIGATION))
     folders = tuple(path for path in named if path.endswith("/"))
     left = sorted(page for page in there - named if not page.startswith(folders))
     entries = list(NAVIGATION)
     for page in left:
-        top = next((top for folder, top in UNSORTED.items() if page.startswith(folder)), "How to")
+        top = next((top for folder, top in UNSORTED.items() if page.startswith(folder)), "Guides")
         entries = [(title, [*below, (titles[page], page)] if title == top else below) for title, below in entries]
     return [*_made(entries, there, titles)]
 
@@ -166,7 +137,7 @@ def _made(entries: Iterable[Entry], there: set[str], titles: dict[str, str]) -> 
 
 
 def _short(title: str) -> str:
-    """The part of a title that tells it from its neighbours: of "fpdgd/figure3: …" the figure, of "Parts: …" the family."""
+    """Return the distinguishing part of a title: the figure of "fpdgd/figure3: …", the family of "Parts: …"."""
     first, _, rest = title.partition(": ")
     return first if "/" in first or not rest else rest
 
