@@ -20,7 +20,7 @@ Q(k)/P(k) = (1 + θ)·∫ exp(−x²/2σ²)·cosh(kx/σ²) dx over |x| ≤ ½, w
 
 Integers plus Q are rounded sums with Gaussian noise, to which the accountants' results apply. With P in
 its place, m numbers in all, ε grows by no more than `epsilon_slack`, and δ by no more than the factor that
-`gaussian_delta` sets aside. docs/privacy/discrete-noise.md has the proof.
+`gaussian_delta` sets aside. docs/privacy/README.md has the proof.
 """
 
 from __future__ import annotations
