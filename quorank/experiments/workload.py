@@ -22,7 +22,7 @@ from quorank.data.partition.shares import LogReplay
 from quorank.data.source import collection_feature_names, file_stamps, normalised_arrays
 from quorank.engines.engine import Play
 from quorank.engines.process import Simulator
-from quorank.errors import require, under
+from quorank.errors import BadInput, require, under
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.experiments.progress import LEDGER, Progress
@@ -64,7 +64,27 @@ def _kept(source: DataSource, selection: UserSelection | None, stamps: tuple[obj
 
 def experiment_collection(experiment: Experiment, given: Collection | None = None) -> Collection:
     """Load the data of an experiment: of a log, the searches of the users that its partition takes."""
-    return collection_of(experiment.data, given, experiment.partition.selection(experiment.federation.clients))
+    selection = experiment.partition.selection(experiment.federation.clients)
+    try:
+        return collection_of(experiment.data, given, selection)
+    except BadInput as error:
+        if error.code != "log.too-few-users" or selection is None or not experiment.partition.replays:
+            raise
+        also = _limit_of_rounds(experiment, replace(selection, most=None))
+        raise BadInput(error.code, "; ".join(filter(None, (error.sentence, also))), error.where) from None
+
+
+def _limit_of_rounds(experiment: Experiment, everyone: UserSelection) -> str:
+    """Return what else a replay by all users of the log refuses, so that one correction is enough; "" for nothing."""
+    try:
+        collection = load(experiment.data, everyone)
+        assert collection.log is not None
+        clients = len(collection.log.train.users)
+        federation = replace(experiment.federation, clients=clients)
+        _ = Workload(replace(experiment, federation=federation), collection).replay
+    except BadInput as error:
+        return error.sentence if error.code == "log.too-short" else ""
+    return ""
 
 
 def best_ranker(ndcg: Doubles) -> int:
@@ -136,7 +156,8 @@ class Workload:
         replay = self.shares.replay
         if replay is None:
             return None
-        sentence = f"the log has searches for {replay.rounds:,} rounds, got {self.experiment.rounds:,}; take fewer"
+        who, rounds = f"the searches of {len(self.shares.group)} clients are enough for", replay.rounds
+        sentence = f"{who} {rounds:,} rounds; take federation.rounds = {rounds} or fewer, got {self.experiment.rounds}"
         require(replay.rounds >= self.experiment.rounds, "log.too-short", sentence, "federation.rounds")
         self.experiment.federation.aggregation.check(replay.smallest)
         return replay

@@ -147,24 +147,24 @@ def readme(target: ExportTarget, exported: ExportedRanker) -> str:
     saved = exported.saved
     if exported.prenormalised:
         prepared = (
-            f"Features arrive **normalised within each list already**, (x − min) / (max − min), after missing ones were "
-            f"filled with {saved.missing:g}: you do both before {target.system} receives them."
+            f"**Prepare the features before you pass them to {target.system}**: fill missing ones with {saved.missing:g}, "
+            "then normalise each feature within its list, (x − min) / (max − min)."
         )
     elif exported.normalisation.low:
-        prepared = "Features arrive as they are: their fixed normalisation is part of the model. "
-        prepared += f"A missing one counts as {saved.missing:g}."
+        prepared = "Pass raw features: their fixed normalisation is part of the model. "
+        prepared += f"A missing feature counts as {saved.missing:g}."
     else:
-        prepared = f"Features arrive as they are. A missing one counts as {saved.missing:g}."
+        prepared = f"Pass raw features. A missing feature counts as {saved.missing:g}."
     pairs = zip(saved.feature_names, exported.names, strict=True)
     renamed = [f"| {name.replace('|', '/')} | `{new}` |" for name, new in pairs if name != new]
     parts = (
-        f"# A ranker of Quorank for {target.system}",
+        f"# Quorank ranker for {target.system}",
         f"{saved.n_features} features in the order of `{ABOUT}`. {prepared}",
-        "\n".join(["| feature | here |", "|---|---|", *renamed]) if renamed else "",
+        "\n".join([f"| feature | name in {target.system} |", "|---|---|", *renamed]) if renamed else "",
         target.instructions(exported).strip(),
-        f"`{VECTORS}` has rows and their expected scores (null is a missing feature). `quorank export check .` runs the\n"
-        "model in `onnxruntime`, or in an evaluator of this format's published description, and compares; `--data FILE`\n"
-        "does so with a LETOR file.",
+        f"`{VECTORS}` holds rows of features with their expected scores (null is a missing feature). `quorank export check\n"
+        ".` computes the model's scores by `onnxruntime`, or by an evaluator of this format's published description, and\n"
+        "compares them; `--data FILE` compares the scores of a LETOR file.",
         f"Ranker: SHA-256 {saved.digest}",
     )
     return "\n\n".join(part for part in parts if part) + "\n"

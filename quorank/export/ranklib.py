@@ -83,14 +83,21 @@ def _read_split(split: Any) -> tuple[int, float, tuple[Any, ...]]:
 
 def _instructions(exported: ExportedRanker) -> str:
     return f"""\
-RankLib reads LETOR files: features by their number, from 1. A feature that a line leaves out is 0; always write the
-last one (`{exported.saved.n_features}:0`), or say `-missingZero`.
+RankLib reads LETOR files: features by their number, from 1. A feature that a line leaves out is 0, except behind the
+line's last one: write the last feature in every line (`{exported.saved.n_features}:0`), or use `-missingZero`.
 
 ```
 java -jar RankLib.jar -load {FILE} -rank documents.txt -missingZero -score scores.txt
 ```
 
-RankLib: https://sourceforge.net/p/lemur/wiki/RankLib/
+The fork RankyMcRankFace has no `-missingZero` and stops with "Unknown command-line parameter". Leave the option out
+there, and write the last feature in every line:
+
+```
+java -jar RankyMcRankFace.jar -load {FILE} -rank documents.txt -score scores.txt
+```
+
+RankLib: https://sourceforge.net/p/lemur/wiki/RankLib/ · RankyMcRankFace: https://github.com/o19s/RankyMcRankFace
 """
 
 

@@ -90,7 +90,7 @@ def test_what_a_format_cannot_hold_is_refused_with_what_to_do(quorank: Quorank, 
     assert quorank("export", "none.json", "--to", "onnx").refused().startswith("none.json: no ranker here")
     assert not (own_folder / "out").exists()
     assert quorank("export", "within.json", "--to", "onnx", "--normalised", "--out", "out").code == 0
-    assert "**normalised within each list already**" in (own_folder / "out" / "README.md").read_text()
+    assert "normalise each feature within its list" in (own_folder / "out" / "README.md").read_text()
     told = json.loads(quorank("export", "check", "out", "--data", "lists.txt", "--json").out)
     assert told["same"] and set(told["checked"]) == {"vectors", "lists.txt"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,24 @@ def test_parts_that_a_log_has_no_place_for_are_refused(settings: tuple[str, ...]
 def test_what_the_log_cannot_give_is_refused(settings: tuple[str, ...], code: str, where: str) -> None:
     with refused(code, where):
         Runner(experiment(*LOGGED, *settings), threads=1)
+
+
+def test_a_log_that_is_too_small_states_all_limits_at_once() -> None:
+    """One correction of the file is enough, and the corrected file runs."""
+    with pytest.raises(BadInput) as caught:
+        Runner(experiment(*LOGGED, "federation.clients=5000", "federation.rounds=5000"), threads=1)
+    said = caught.value.sentence
+    limits = re.findall(r"take federation\.(\w+) = (\d+) or fewer, got 5000", said)
+    assert [key for key, _ in limits] == ["clients", "rounds"], said
+    Runner(experiment(*LOGGED, *(f"federation.{key}={most}" for key, most in limits)), threads=1)
+    for settings, part in (
+        (("federation.clients=5000", "federation.rounds=1"), "5000"),
+        (("partition.least=5000",), "least"),
+    ):
+        with pytest.raises(BadInput) as caught:
+            Runner(experiment(*LOGGED, *settings), threads=1)
+        assert caught.value.code == "log.too-few-users" and part in caught.value.sentence
+        assert "federation.rounds" not in caught.value.sentence
 
 
 def test_privacy_is_kept_where_rounds_are_a_clients_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,16 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(tmp_path: Path) -> No
     with refused("folder.not-empty", f"{folder}"):
         written(folder, "solr")
     assert changed(folder) is None
+
+
+def test_the_instructions_for_ranklib_name_the_option_that_its_fork_does_not_have(tmp_path: Path) -> None:
+    commands = re.findall(
+        r"java -jar (\S+)\.jar (.*)", (written(tmp_path / "out", "ranklib") / "README.md").read_text()
+    )
+    assert [(program, "-missingZero" in options) for program, options in commands] == [
+        ("RankLib", True),
+        ("RankyMcRankFace", False),
+    ]
 
 
 def test_vectors_hold_missing_features_zeros_and_thresholds() -> None:

@@ -14,9 +14,9 @@ from quorank.kernels.arrays import Integers
 
 @dataclass(frozen=True)
 class UserSelection:
-    """Selection of the busiest `most` users of a log with at least `least` searches to learn from."""
+    """Selection of the busiest `most` users of a log with at least `least` searches to learn from; None takes all."""
 
-    most: int
+    most: int | None
     least: int = 1
     without: tuple[str, ...] = ()  # users that are left out
 

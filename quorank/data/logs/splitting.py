@@ -51,11 +51,19 @@ def _selected(log: ClickLog, train: Integers, selection: UserSelection, name: st
     require(unknown is None, "log.unknown-user", f"has no user {unknown}, who is to be left out", name)
     kept = np.array([log.users[who] not in unwanted for who in appeared.tolist()], dtype=np.bool_)
     eligible = appeared[kept & (counts[appeared] >= selection.least)]
-    has = f"has {len(eligible)} users with at least {selection.least} searches to learn from"
-    sentence = f"{has}; take federation.clients = {len(eligible)} or fewer, got {selection.most}"
-    require(len(eligible) >= selection.most, "log.too-few-users", sentence, name)
+    require(
+        len(eligible) >= max(1, selection.most or 1), "log.too-few-users", _too_few(eligible, counts, selection), name
+    )
     busiest = np.argsort(-counts[eligible], kind="stable")[: selection.most]
     return eligible[np.sort(busiest)]
+
+
+def _too_few(eligible: Integers, counts: Integers, selection: UserSelection) -> str:
+    """Return the sentence for a selection of more users than the log has."""
+    has = f"has {len(eligible)} users with at least {selection.least} searches to learn from"
+    if not len(eligible):
+        return f"{has}, and the busiest user has {int(counts.max())}; lower partition.least"
+    return f"{has}; take federation.clients = {len(eligible)} or fewer, got {selection.most}"
 
 
 def _split(

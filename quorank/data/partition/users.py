@@ -89,7 +89,10 @@ class LogUsers(Partition):
 
     def _replay(self, records: SearchRecords, first: Integers, counts: Integers, batch: int) -> LogReplay:
         """Return the turns of the clients in the chosen order."""
-        sentence = f"no client has {batch} searches to learn from; lower federation.interactions"
+        most = int(counts.max())
+        sentence = (
+            f"the busiest client has {most} searches; take federation.interactions = {most} or fewer, got {batch}"
+        )
         require((counts >= batch).any(), "log.too-short", sentence, "federation.interactions")
         if self.order == "time":
             return side_by_side(first, counts, batch)
