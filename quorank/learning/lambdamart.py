@@ -42,7 +42,7 @@ from quorank.learning.trees.growth import GrowthRule, LambdaRule, TreePlan
 
 DEEPEST = 12
 FEWEST = 100
-"""Training lists below which trees are refused by default: docs/results/trees.md has the measurement."""
+"""Training lists below which trees are refused by default: docs/results/rankers.md has the measurement."""
 
 
 @dataclass(frozen=True)
