@@ -10,15 +10,26 @@ _LARGEST = 2**1023  # largest magnitude of an integer that has a float
 
 
 class BadInput(Exception):
-    """An input that cannot be used: `BadInput("letor.not-a-number", "found 'x', expected a number", "train.txt:7")`.
+    """Invalid input: `BadInput("letor.not-a-number", "found 'x', expected a number", "train.txt:7")`.
 
-    Both texts are one printable line of bounded length, whichever content they quote. The command line prints them and
-    exits with 2.
+    `sentence` and `where` are one printable line each, of bounded length. The command line prints them and exits with 2.
 
     Args:
         code: Stable identifier for logs, metrics and tests: the thing and its fault.
         sentence: Fault and remedy, for a person.
         where: File and line, dotted key, or option.
+
+    Attributes:
+        code: Stable identifier.
+        sentence: Fault and remedy.
+        where: Place of the fault; empty if unknown.
+
+    >>> import quorank as qr
+    >>> try:
+    ...     qr.run("fpdgd", set={"federation.clients": 0})
+    ... except qr.BadInput as error:
+    ...     print(error.code, error.sentence, sep=": ")
+    value.out-of-range: must be at least 1 and below 2^31, got 0
     """
 
     def __init__(self, code: str, sentence: str, where: str = "") -> None:
@@ -29,11 +40,19 @@ class BadInput(Exception):
         return f"{self.where}: {self.sentence}" if self.where else self.sentence
 
     def under(self, key: str) -> BadInput:
-        """Return the error with a key before its own: `step` under `federation.server` is `federation.server.step`."""
+        """Return the error with a key before its own: `step` under `federation.server` is `federation.server.step`.
+
+        Args:
+            key: Dotted key.
+        """
         return BadInput(self.code, self.sentence, ".".join(filter(None, (key, self.where))))
 
     def at(self, place: str) -> BadInput:
-        """Return the error with a place before its own: a file and line before a key, a file before a line."""
+        """Return the error with a place before its own: a file and line before a key, a file before a line.
+
+        Args:
+            place: File, or file and line.
+        """
         return BadInput(self.code, self.sentence, f"{place}: {self.where}" if self.where else place)
 
 
@@ -53,7 +72,21 @@ def under(key: str) -> Iterator[None]:
 
 
 class Interrupted(Exception):
-    """Run that was stopped by a signal after it had saved its last complete round."""
+    """Run that was stopped by a signal after it had saved its last complete round; `resume` continues it.
+
+    Args:
+        round_: Last complete round.
+        rounds: Number of rounds of the run.
+
+    Attributes:
+        round: Last complete round.
+        rounds: Number of rounds of the run.
+
+    >>> import quorank as qr
+    >>> stopped = qr.Interrupted(40, 1000)
+    >>> f"stopped after {stopped.round} of {stopped.rounds} rounds"
+    'stopped after 40 of 1000 rounds'
+    """
 
     def __init__(self, round_: int, rounds: int) -> None:
         super().__init__(round_, rounds)

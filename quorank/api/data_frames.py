@@ -1,29 +1,40 @@
-"""Conversion of pandas and polars data frames, neither of which is required."""
+"""Conversion of data frames: pandas, polars and pyarrow, of which only pyarrow is always installed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from quorank.errors import BadInput, require
 
-FrameKind = Literal["pandas", "polars"]
-FRAMES = ("pandas", "polars")
+FrameKind = Literal["pandas", "polars", "pyarrow"]
+FRAMES: tuple[FrameKind, ...] = get_args(FrameKind)
 
 
 def to_frame(columns: Mapping[str, npt.NDArray[Any]], kind: FrameKind = "pandas") -> Any:
-    """Return a data frame of columns; raise BadInput if its library is not installed."""
+    """Return a `pandas.DataFrame`, `polars.DataFrame` or `pyarrow.Table` of columns.
+
+    Args:
+        columns: (rows,) values by name of the column.
+        kind: Library of the result.
+
+    Raises:
+        BadInput: `package.missing` if the library is not installed, `option.unknown-value` for another name.
+
+    >>> to_frame({"round": np.array([1, 2])}, "pyarrow").to_pydict()
+    {'round': [1, 2]}
+    """
     require(kind in FRAMES, "option.unknown-value", f"expected {' or '.join(FRAMES)}, got {kind!r}", "frame")
     try:
         library = import_module(kind)
     except ImportError:
         sentence = f"this needs {kind}, which is not installed; install it with: pip install 'quorank[frames]'"
         raise BadInput("package.missing", sentence, f"frame={kind!r}") from None
-    return library.DataFrame(dict(columns))
+    return library.table(dict(columns)) if kind == "pyarrow" else library.DataFrame(dict(columns))
 
 
 def columns_of(table: Any) -> list[str] | None:

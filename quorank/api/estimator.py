@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,11 @@ from quorank.errors import BadInput, require, suggest
 from quorank.kernels.arrays import Integers
 from quorank.learning.client_loop import JUDGED
 from quorank.metrics.lists import ndcg
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
 
 COLUMNS = {"group": "qid", "client": "client"}
 """Columns of a data frame that `fit`, `predict` and `score` take for these arguments."""
@@ -190,8 +195,27 @@ class FederatedRanker:
             require(values, "data.without-relevant", sentence, "y")
         return float(np.mean(values))
 
+    @overload
+    def history(self, frame: Literal["pandas"] = "pandas") -> pandas.DataFrame: ...
+
+    @overload
+    def history(self, frame: Literal["polars"]) -> polars.DataFrame: ...
+
+    @overload
+    def history(self, frame: Literal["pyarrow"]) -> pyarrow.Table: ...
+
     def history(self, frame: FrameKind = "pandas") -> Any:
-        """Return a data frame with a row for every round of `fit`; see `RunResult.history`."""
+        """Return a data frame with a row for every round of `fit`; `RunResult.columns` lists its columns.
+
+        Args:
+            frame: Library of the data frame: "pandas", "polars" or "pyarrow".
+
+        Returns:
+            A `pandas.DataFrame`, `polars.DataFrame` or `pyarrow.Table`.
+
+        Raises:
+            ValueError: The estimator is not fitted; also a `BadInput`.
+        """
         self._check_fitted()
         return to_frame(self._columns, frame)
 

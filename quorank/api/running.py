@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,20 @@ from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile, copied, find_experiment_file, set_value, with_seed
 from quorank.experiments.grid import Grid
 from quorank.experiments.progress import Progress
-from quorank.experiments.run_directory import Run, load_run
+from quorank.experiments.run_directory import Run, RunSummary, load_run
 from quorank.experiments.run_logs import open_logs
 from quorank.experiments.runner import run_experiment
 from quorank.files.arrow import read_columns
 from quorank.files.documents import digest_of, read_manifest
 from quorank.parts import to_table
-from quorank.privacy.ledger import read_ledger
+from quorank.privacy.ledger import LedgerContent, read_ledger
 from quorank.rankers.ranker_file import SavedRanker, read_ranker
 from quorank.reports.report import report_page, write_report
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
 
 Named = str | Path | Mapping[str, Any] | Experiment
 """Name of a shipped experiment, path of a file, its tables, or an `Experiment`."""
@@ -36,7 +41,7 @@ Named = str | Path | Mapping[str, Any] | Experiment
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunResult:
-    """Finished run: metrics, ranker and privacy ledger, read from its directory.
+    """Finished run: metrics, ranker and privacy ledger, read from its directory. `run` and `open_run` return it.
 
     >>> import quorank as qr
     >>> settings = {"data.queries": 60, "federation.clients": 10, "federation.rounds": 3}
@@ -49,7 +54,7 @@ class RunResult:
     (46, None)
     """
 
-    finished: Run
+    finished: Run  # files of the run
 
     @property
     def path(self) -> Path:
@@ -62,36 +67,78 @@ class RunResult:
         return self.finished.config
 
     @property
-    def summary(self) -> Mapping[str, Any]:
-        """Content of `summary.json`: final metrics, interactions, seconds, privacy."""
-        return self.finished.summary
+    def summary(self) -> RunSummary:
+        """Content of `summary.json`.
+
+        Returns:
+            `offline` and `online` metrics by name, such as "ndcg@10"; `rounds`; `interactions`; `seconds` of training
+            ("train") and evaluation ("evaluate"); `interactions_per_second`; `privacy`, with ε, δ and their horizon, None
+            without privacy; `seed`; `version`.
+        """
+        return cast("RunSummary", self.finished.summary)
 
     @property
-    def ledger(self) -> dict[str, Any]:
-        """Content of `ledger.json`: the releases of the clients and the ε that they amount to."""
-        return read_ledger(self.path)
+    def ledger(self) -> LedgerContent:
+        """Content of `ledger.json`.
+
+        Returns:
+            `mechanism` and `setting` of the run; `releases`, one entry per group of rounds with the same sensitivity and
+            noise; `privacy`, the ε of all releases together, None if no ε is stated; `spent`, ε after each round.
+
+        Raises:
+            BadInput: The file is missing or was changed.
+        """
+        return cast("LedgerContent", read_ledger(self.path))
 
     @property
     def ranker(self) -> SavedRanker:
         """The final ranker, which scores raw features."""
         return read_ranker(self.path)
 
+    @overload
+    def history(self, frame: Literal["pandas"] = "pandas") -> pandas.DataFrame: ...
+
+    @overload
+    def history(self, frame: Literal["polars"]) -> polars.DataFrame: ...
+
+    @overload
+    def history(self, frame: Literal["pyarrow"]) -> pyarrow.Table: ...
+
     def history(self, frame: FrameKind = "pandas") -> Any:
-        """Return a data frame with a row for every round.
+        """Return a data frame with a row for every round, and the columns of `columns`.
 
         Args:
-            frame: Library of the data frame, "pandas" or "polars".
+            frame: Library of the data frame: "pandas", "polars" or "pyarrow". pyarrow is always installed.
 
         Returns:
-            Online metrics of every round, offline metrics of evaluated rounds and NaN elsewhere.
+            A `pandas.DataFrame`, `polars.DataFrame` or `pyarrow.Table`.
 
         Raises:
             BadInput: The library is not installed, or a file of the run was changed.
+
+        >>> import quorank as qr
+        >>> settings = {"data.queries": 60, "federation.rounds": 4, "evaluation.every": 2}
+        >>> table = qr.run("fpdgd", set=settings, out="runs/history").history("pyarrow")
+        >>> table.num_rows, table.column_names[:4]
+        (4, ['round', 'interactions', 'offline_ndcg@10', 'offline_maxrr'])
         """
         return to_frame(self.columns(), frame)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns of the history, (rounds,) each; NaN where a round was not evaluated."""
+        """Return the columns of the history by name, (rounds,) each; NaN where a round was not evaluated.
+
+        Returns:
+            - `round`, `interactions`: int64; number of the round, from 1, and interactions so far.
+            - `online_ndcg@10`, `online_maxrr`: means over the lists that were shown in the round.
+            - `online_discounted`: Σ γ^(t−1) of the online nDCG@10 so far, γ = 0.9995.
+            - `clicks`: clicks per interaction.
+            - `update_norm`: L2 norm of the aggregated update.
+            - `offline_ndcg@10`, `offline_maxrr`, and `offline_ndcg@K` for each further cutoff K: means over the test
+              queries, in evaluated rounds.
+            - `validation_ndcg@10`, `average`: choice of the published mean of rankers, if a validation split makes one.
+
+            All but the first two are float64.
+        """
         evaluated = self.finished.history
         rounds = _columns_of_rounds(self.path, int(self.summary["rounds"]))
         columns = dict(evaluated)

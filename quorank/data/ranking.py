@@ -20,16 +20,33 @@ LANES = 8  # float32 of a vector; rows are padded with zeros to a multiple, so t
 class RankingData:
     """Split of a collection: rows are (query, document) pairs, sorted by query.
 
-    Row r holds the features of one document for its query; rows offsets[q] .. offsets[q+1] belong to query q.
+    Row r holds the features of one document for its query; rows offsets[q] .. offsets[q+1] belong to query q. Build it with
+    `from_rows` or `from_arrays`.
+
+    Args:
+        padded: (rows, stride) float32 features in C order, zeros behind n_features; the stride is a multiple of 8.
+        labels: (rows,) graded relevance; 0 is not relevant.
+        offsets: (queries + 1,) first row of each query, and the number of rows.
+        n_features: Number of features.
+        query_ids: (queries,) names of the queries.
+        document_ids: (rows,) names of the documents; None if they have none.
+
+    Raises:
+        BadInput: `ranking-data.malformed` if the arrays do not fit together.
+
+    >>> import quorank as qr
+    >>> lists = qr.RankingData.from_rows([[0.1, 3.0], [0.9, 1.0], [0.5, 2.0]], labels=[0, 2, 1], group=["a", "b", "a"])
+    >>> lists.n_queries, lists.query_ids, lists.labels.tolist()
+    (2, ['a', 'b'], [0, 1, 2])
+    >>> lists.features[lists.rows_of(0)].tolist()[1]
+    [0.5, 2.0]
     """
 
-    # (rows, stride) in C order; stride is a multiple of LANES, zeros behind n_features
     padded: Floats
-    labels: Int8s  # (rows,) graded relevance, 0 is not relevant
-    offsets: Integers  # (queries + 1,) first row of each query
+    labels: Int8s
+    offsets: Integers
     n_features: int
-    query_ids: Sequence[str] = field(repr=False)  # (queries,)
-    # (rows,), None where the file names none
+    query_ids: Sequence[str] = field(repr=False)
     document_ids: Sequence[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,10 +69,20 @@ class RankingData:
         query_ids: Sequence[str] | None = None,
         document_ids: Sequence[str] | None = None,
     ) -> RankingData:
-        """Build from an ordinary (rows, features) array; the rows of a query must stand together.
+        """Build from an array whose rows of one query are consecutive.
 
-        features: finite numbers. labels: (rows,) integers from 0 to 127. offsets: (queries + 1,) the first row of each
-        query, and the number of rows at the end. Errors name the row, or the position in the offsets.
+        Args:
+            features: (rows, features) finite numbers.
+            labels: (rows,) integers from 0 to 127.
+            offsets: (queries + 1,) first row of each query, and the number of rows.
+            query_ids: (queries,) names of the queries; default: "0", "1", …
+            document_ids: (rows,) names of the documents.
+
+        Returns:
+            The lists, with features as float32.
+
+        Raises:
+            BadInput: An array is malformed; the error names the row, or the position in the offsets.
         """
         dense = _dense_features(features)
         labels_, offsets_ = _whole_labels(labels, len(dense)), _rising_offsets(offsets, len(dense))
@@ -74,10 +101,19 @@ class RankingData:
         group: npt.ArrayLike | None = None,
         document_ids: Sequence[str] | None = None,
     ) -> RankingData:
-        """Build from (rows, features) and the query of each row, in any order; queries stand as they first occur.
+        """Build from rows in any order and the query of each row; queries keep the order of their first rows.
 
-        labels: (rows,), all 0 by default. group: an id for each row, or the sizes of consecutive lists;
-        without it all rows are one query's.
+        Args:
+            features: (rows, features) finite numbers.
+            labels: (rows,) integers from 0 to 127; default: all 0.
+            group: (rows,) the query of each row, or the sizes of consecutive lists; default: one list.
+            document_ids: (rows,) names of the documents.
+
+        Returns:
+            The lists, with features as float32.
+
+        Raises:
+            BadInput: An array is malformed; the error names the row.
         """
         dense = _dense_features(features)
         order, offsets, names = grouped_rows(group, len(dense))
@@ -105,7 +141,7 @@ class RankingData:
 
     @property
     def longest(self) -> int:
-        """Documents of the longest candidate list."""
+        """Number of documents of the longest candidate list."""
         return int(np.diff(self.offsets).max(initial=0))
 
     @property
@@ -114,10 +150,9 @@ class RankingData:
         return int(self.labels.max(initial=0))
 
     def resident(self) -> RankingData:
-        """Return the same data with its features in the process's own memory.
+        """Return the same data with its features in memory instead of a mapped cache file.
 
-        A cache file is mapped in small pages, and lists drawn at random cost a page walk each: copying them once pays
-        for itself within the first rounds.
+        Reading random lists from a mapped file costs a page walk each; one copy is faster from the first rounds on.
         """
         return self if self.padded.flags.owndata else replace(self, padded=np.array(self.padded))
 
@@ -133,11 +168,11 @@ class RankingData:
         return slice(int(self.offsets[query]), int(self.offsets[query + 1]))
 
     def query_of_rows(self) -> Integers:
-        """(rows,) the query of each row."""
+        """Return the query of each row, (rows,)."""
         return np.repeat(np.arange(self.n_queries, dtype=np.int64), np.diff(self.offsets))
 
     def select_lists(self, lists: Integers) -> RankingData:
-        """Return these queries in this order."""
+        """Return the data of these queries in this order, (lists,) numbers of queries."""
         return self.select_rows(*rows_of_lists(self.offsets, lists), [self.query_ids[q] for q in lists.tolist()])
 
     def select_rows(self, rows: Integers, offsets: Integers, query_ids: Sequence[str]) -> RankingData:
@@ -154,14 +189,32 @@ class RankingData:
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """A collection split for an experiment. `validation` may be missing."""
+    """Collection of ranking data, split for an experiment.
+
+    Args:
+        name: Name in reports.
+        train: Lists that clients search.
+        test: Lists on which the ranker is evaluated.
+        validation: Lists on which a choice between rankers is made, if any.
+        feature_names: Names of all features in their order, if known.
+        log: Users and times of the searches, if the collection was read from a click log.
+
+    Raises:
+        BadInput: The splits have different features, or the names do not fit them.
+
+    >>> import quorank as qr
+    >>> lists = qr.RankingData.from_rows([[0.2], [0.8]], labels=[0, 1])
+    >>> mine = qr.Collection("mine", train=lists, test=lists, feature_names=("length",))
+    >>> [*mine.splits], mine.grades
+    (['train', 'test'], 2)
+    """
 
     name: str
     train: RankingData
     test: RankingData
     validation: RankingData | None = None
-    feature_names: tuple[str, ...] = ()  # where they came with the data; else the source's file may hold some
-    log: LoggedSplits | None = None  # who searched when, where it was read from a log of clicks
+    feature_names: tuple[str, ...] = ()
+    log: LoggedSplits | None = None
 
     def __post_init__(self) -> None:
         own, count = len(self.feature_names), self.train.n_features
@@ -179,17 +232,17 @@ class Collection:
         return {name: split for name, split in splits.items() if split is not None}
 
     def changed(self, change: Callable[[RankingData], RankingData]) -> Collection:
-        """Return the same collection with each split changed."""
+        """Return the same collection with each split changed by a function."""
         validation = None if self.validation is None else change(self.validation)
         return replace(self, train=change(self.train), test=change(self.test), validation=validation)
 
     def resident(self) -> Collection:
-        """Return the same collection in the process's own memory (see `RankingData.resident`)."""
+        """Return the same collection in memory (see `RankingData.resident`)."""
         return replace(self, train=self.train.resident(), test=self.test.resident())
 
     @property
     def grades(self) -> int:
-        """2 for labels 0/1, 3 for 0..2 and 5 for 0..4: the scales for which click models are published."""
+        """Grades of relevance: 2 for labels 0/1, 3 for 0..2, 5 for 0..4, the scales with published click models."""
         highest = max(split.max_label for split in self.splits.values())
         sentence = f"label {highest} found; labels 0..1, 0..2 or 0..4 are supported"
         require(highest <= 4, "collection.label-too-high", sentence, self.name)

@@ -92,8 +92,14 @@ def load(source: DataSource, selection: UserSelection | None = None) -> Collecti
         source: Source and normalisation; unknown constants of a fixed one leave the features raw.
         selection: Users whose searches are read from a log; all by default.
 
+    Returns:
+        The splits of the collection.
+
     Raises:
         BadInput: The source is missing, damaged, or does not fit its options.
+
+    >>> load(DataSource("synthetic:mq2007", queries=60)).train.n_queries
+    60
     """
     within = source.normalize.kind == WithinQuery.kind  # cached normalised; otherwise raw features are cached
     collection = _load(source, WithinQuery() if within else RawFeatures(), selection)

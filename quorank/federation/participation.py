@@ -52,7 +52,13 @@ class TurnsTaken:
 
 @dataclass(frozen=True)
 class Participation(ABC):
-    """Base class of rules that form the cohort of a round."""
+    """Base class of rules that form the cohort of a round.
+
+    >>> from quorank.federation import Poisson
+    >>> rule = Poisson(rate=0.2)
+    >>> isinstance(rule, Participation), rule.size(100), rule.fixed_size
+    (True, 20, False)
+    """
 
     kind: ClassVar[str]
     everyone: ClassVar[bool] = False  # all clients in every round

@@ -28,7 +28,11 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Personalisation(ABC):
-    """Base class of divisions of an update between the shared ranker and the client's offset."""
+    """Base class of divisions of an update between the shared ranker and the client's offset.
+
+    >>> isinstance(LocalOffset(), Personalisation), LocalOffset().keeps_parameters
+    (True, True)
+    """
 
     kind: ClassVar[str]
     keeps_parameters: ClassVar[bool] = True  # clients keep an offset, so they must learn on the client

@@ -32,7 +32,12 @@ COMBINED = "combined"  # key of R(h) of the round before, for a rule that keeps 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """State of a federation between two rounds."""
+    """State of a federation between two rounds.
+
+    >>> state = Federation().start(np.zeros(46))
+    >>> state.round, state.theta.shape
+    (0, (46,))
+    """
 
     round: int  # rounds done
     theta: Doubles  # θ
@@ -46,7 +51,13 @@ class State:
 
 
 class CohortSum(NamedTuple):
-    """Exact sum of a cohort's releases, with the noise of its privacy mechanism."""
+    """Exact sum of a cohort's releases, with the noise of its privacy mechanism.
+
+    >>> metrics = {"interactions": 8, "ndcg": 4.0, "reciprocal": 6.0, "clicks": 8.0}
+    >>> two = CohortSum(np.array([0.4, 0.2]), 8.0, clients=2, private={}, **metrics)
+    >>> two.total / two.weight
+    array([0.05 , 0.025])
+    """
 
     total: Doubles  # Σ n_c · release
     weight: float  # Σ n_c, or the mechanism's divisor
@@ -68,7 +79,15 @@ class CohortSum(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Metrics of one completed round."""
+    """Metrics of one completed round.
+
+    >>> federation = Federation(clients=2)
+    >>> metrics = {"interactions": 8, "ndcg": 4.0, "reciprocal": 6.0, "clicks": 8.0}
+    >>> two = CohortSum(np.array([3.0, 4.0]), 1.0, clients=2, private={}, **metrics)
+    >>> state, report = federation.round(federation.start(np.zeros(2)), two)
+    >>> report.round, report.online_ndcg, report.update_norm, state.theta.tolist()
+    (1, 0.5, 5.0, [3.0, 4.0])
+    """
 
     round: int  # from 1
     interactions: int

@@ -32,7 +32,23 @@ class Recursion(NamedTuple):
 
 @dataclass(frozen=True)
 class Server(ABC):
-    """Base class of server optimisers."""
+    """Base class of server optimisers.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Decaying(Server):
+    ...     kind = "decaying"
+    ...
+    ...     def start(self, size):
+    ...         return {"rounds": np.zeros(1)}
+    ...
+    ...     def advance(self, theta, update, memory):
+    ...         rounds = memory["rounds"] + 1
+    ...         return theta + update / rounds, {"rounds": rounds}
+    >>> theta, memory = Decaying().advance(np.zeros(2), np.ones(2), {"rounds": np.ones(1)})
+    >>> theta
+    array([0.5, 0.5])
+    """
 
     kind: ClassVar[str]
 

@@ -83,16 +83,33 @@ class ClientDifferences:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Clients that submit random queries of `data` and click like `users`; every draw is addressed by `seed`."""
+    """Simulated clients that submit random queries of `data` and click like `users`; draws are addressed by `seed`.
+
+    Args:
+        data: Lists that clients search.
+        ranker: Scoring function.
+        users: Click model.
+        grades: Grades of relevance: 2, 3 or 5.
+        seed: Seed of the draws.
+        k: Number of shown documents.
+        who: Differences between clients; None if all are alike.
+        ranks: (rows,) rank of each document, if lists and clicks are replayed.
+
+    >>> from quorank.rankers import Linear
+    >>> from quorank.users import Cascade
+    >>> lists = RankingData.from_rows([[0.2], [0.8]], labels=[0, 1])
+    >>> Simulation(lists, Linear(), Cascade("perfect"), grades=2, seed=1).world().n_features
+    1
+    """
 
     data: RankingData
     ranker: Ranker
     users: ClickModel
     grades: int
     seed: int
-    k: int = 10  # documents shown
-    who: ClientDifferences | None = None  # None: all clients alike
-    ranks: npt.NDArray[np.int16] | None = None  # (rows,) rank of each document, if lists and clicks are replayed
+    k: int = 10
+    who: ClientDifferences | None = None
+    ranks: npt.NDArray[np.int16] | None = None
 
     @cached_property
     def inputs(self) -> RankingData:

@@ -38,7 +38,17 @@ from quorank.rankers.scoring import pack, packed_size, score_rows, width_of
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A list as it was shown: `order` holds the row numbers of the features, best first."""
+    """List as it was shown to a user; `OnlineRanker.rank` and `member.Client.rank` return it.
+
+    Args:
+        order: (k,) row numbers of the features, best first.
+        interaction: Number of the interaction in its round, from 0.
+
+    >>> from quorank.rankers import Linear
+    >>> shown = OnlineRanker([1.0, 0.0], n_features=2, ranker=Linear()).rank([[0.1, 0.9], [0.8, 0.2]])
+    >>> sorted(shown.order.tolist()), shown.interaction
+    ([0, 1], 0)
+    """
 
     order: Integers
     interaction: int
@@ -51,20 +61,42 @@ class Shown:
 
 @dataclass(eq=False)
 class OnlineRanker:
-    """`rank` the candidates of a query, show them, then `learn` from what was clicked.
+    """Learner of one client, interaction by interaction: `rank` a query's candidates, show them, `learn` from the clicks.
 
-    It starts from the round's parameters θ; after B interactions `update` is what the client sends.
+    It begins at the parameters θ of the round; after B interactions, `update` holds the client's update.
+
+    Args:
+        theta: (size,) θ of the round.
+        n_features: Number of features.
+        ranker: Scoring function.
+        learner: Learning algorithm.
+        seed: Seed of the draws of lists.
+        client: Number of the client.
+        round: Round, from 0.
+        k: Number of shown documents.
+        bound: Bound on the L2 norm of the parameters after each step (FPDGD eq. 13).
+
+    Raises:
+        BadInput: θ has another size or is not finite, or k is below 1.
+
+    >>> from quorank.rankers import Linear
+    >>> client = OnlineRanker([0.0, 0.0], n_features=2, ranker=Linear(), learner=PDGD(eta=0.1))
+    >>> shown = client.rank([[0.1, 0.9], [0.8, 0.2]])
+    >>> client.learn(shown, clicks=shown.order == 1)  # the second document is clicked, and preferred from now on
+    True
+    >>> bool(client.update[0] > 0 > client.update[1])
+    True
     """
 
-    theta: Doubles  # θ of the round
+    theta: Doubles
     n_features: int
     ranker: Ranker
     learner: ListLearner = field(default_factory=PDGD)
     seed: int = 1
     client: int = 0
     round: int = 0
-    k: int = 10  # documents shown
-    bound: float = math.inf  # on the L2 norm of the parameters, after each step (FPDGD eq. 13)
+    k: int = 10
+    bound: float = math.inf
     interactions: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +114,11 @@ class OnlineRanker:
         self._pack()
 
     def rank(self, features: npt.ArrayLike) -> Shown:
-        """Draw the list to show for the candidates' features (documents, n_features)."""
+        """Draw the list to show.
+
+        Args:
+            features: (documents, n_features) features of the candidates.
+        """
         with np.errstate(over="ignore"):  # what is too large is refused below
             dense = np.asarray(features, dtype=np.float32)
         fits = dense.ndim == 2 and dense.shape[1] == self.n_features and len(dense) > 0
@@ -103,9 +139,13 @@ class OnlineRanker:
         return shown
 
     def present(self, features: npt.ArrayLike) -> Shown:
-        """Take a list in an order of the application's own, features (documents, n_features) of the first k, best first.
+        """Register a list that the application has ordered; only for learners that correct clicks by rank alone.
 
-        Only for learners that correct clicks by the ranks alone: for others it matters how a list was drawn.
+        Args:
+            features: (documents, n_features) features of the first k documents, best first.
+
+        Raises:
+            BadInput: `list.not-drawn` for other learners, whose corrections depend on how a list was drawn.
         """
         sentence = f"{self.learner.kind} learns from lists that it drew itself; counterfactual learns from any"
         require(self.learner.takes_any_list, "list.not-drawn", sentence, "learner")
@@ -119,7 +159,7 @@ class OnlineRanker:
         The list may have been shown by an older ranker. The weight ρ of a pair (FPDGD eq. 6) corrects the position bias of
         the distribution that the list was drawn from, so it is taken from the ranker that showed it; the slope and the
         gradient (the rest of eq. 5) are taken at the ranker that learns. Taking both where the list was shown would be a
-        delayed gradient, which oversteps: `docs/devices.md` has the measurement.
+        delayed gradient, which oversteps (`docs/devices.md`).
         """
         values, k = np.asarray(clicks), len(shown.order)
         require(

@@ -39,6 +39,10 @@ class Difference:
         n_baseline: Independent units behind `baseline`.
         effect_size: Cohen's d; None if it is not finite.
         unit: Independent unit of the test.
+
+    >>> found = paired_t([0.42, 0.45, 0.44], [0.40, 0.42, 0.43])
+    >>> found.test, round(found.difference, 3), round(found.low, 3), round(found.high, 3)
+    ('paired t', 0.02, -0.005, 0.045)
     """
 
     test: str

@@ -105,6 +105,10 @@ class Ranker(ABC):
 
     θ is one vector: for `hidden` = 0 the weights, else W (hidden × inputs), b (hidden) and v (hidden) of v·a(Wx + b), where
     a is the `activation`.
+
+    >>> from quorank.rankers import MLP, Linear
+    >>> Linear().size(46), MLP(hidden=8).size(46)  # 8·46 weights, 8 biases and 8 output weights
+    (46, 384)
     """
 
     kind: ClassVar[str]

@@ -28,7 +28,19 @@ from quorank.kernels.draws import BATCH, Address, Purpose, fill_batch, key_of
 
 @dataclass(frozen=True)
 class ClickModel(ABC):
-    """Users who look at the ranks of a list, click by relevance and may leave after a click."""
+    """Base class of users who examine the ranks of a list, click by relevance and may stop after a click.
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> @dataclass(frozen=True)
+    ... class TopThree(ClickModel):
+    ...     kind = "top-three"
+    ...
+    ...     def tables(self, grades, k):
+    ...         return ClickTables((np.arange(k) < 3).astype(float), np.linspace(0.1, 0.9, grades), np.zeros(grades))
+    >>> TopThree().tables(grades=3, k=4).examine
+    array([1., 1., 1., 0.])
+    """
 
     kind: ClassVar[str]
     replays_lists: ClassVar[bool] = False  # lists and clicks are those of a log, and nothing is drawn

@@ -59,7 +59,22 @@ class LetorBlock(NamedTuple):
 
 
 def read_letor(path: Path) -> RankingData:
-    """Read one file; BadInput names the first malformed line and lists the next ones."""
+    r"""Read a LETOR file, plain or gzipped.
+
+    Args:
+        path: File of lines `LABEL qid:QUERY 1:VALUE 2:VALUE … # DOCUMENT`.
+
+    Returns:
+        The lists, in the order in which the queries first occur.
+
+    Raises:
+        BadInput: A line is malformed; the error names the first one and lists the next ones.
+
+    >>> _ = Path("lists.txt").write_text("0 qid:a 1:0.2 2:0.5\n2 qid:a 1:0.8\n")
+    >>> data = read_letor(Path("lists.txt"))
+    >>> data.labels.tolist(), data.features[1].tolist()[1]
+    ([0, 2], 0.0)
+    """
     return read_letor_lines(path)[0]
 
 

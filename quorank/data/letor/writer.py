@@ -23,7 +23,20 @@ _ROWS = 2048
 
 
 def write_letor(data: RankingData, path: Path) -> None:
-    """Write `data` to `path`, gzipped where the name ends in .gz; what the text cannot say is refused."""
+    """Write a LETOR file.
+
+    Args:
+        data: Lists to write.
+        path: The file, gzipped if its name ends in `.gz`.
+
+    Raises:
+        BadInput: `letor.cannot-say` for names or numbers that the format cannot express.
+
+    >>> lists = RankingData.from_rows([[0.5, 2.0], [0.25, 1.0]], labels=[1, 0], group=["a", "a"])
+    >>> write_letor(lists, Path("written.txt"))
+    >>> Path("written.txt").read_text().splitlines()[0]
+    '1 qid:a 1:0.5 2:2'
+    """
     path = Path(path)
     _check(data, path)
 

@@ -110,7 +110,14 @@ def _replay(rounds: Integers, clients: Integers, first: Integers, batch: int) ->
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Training data of a federation's clients. Clients of one group draw their queries from the same lists."""
+    """Training data of a federation's clients. Clients of one group draw their queries from the same lists.
+
+    >>> from quorank.data import Collection
+    >>> from quorank.data.partition import Even
+    >>> lists = RankingData.from_rows([[0.2], [0.8]], labels=[0, 1])
+    >>> Even().split(Collection("mine", lists, lists), clients=3, interactions=4, seed=1).interactions.tolist()
+    [4, 4, 4]
+    """
 
     data: RankingData  # the lists of all groups, one group behind the other
     first_query: Integers  # (groups,) a group has the queries first_query .. first_query + query_count
@@ -141,9 +148,13 @@ def own_shares(alike: Shares, data: RankingData, count: Integers) -> Shares:
 
 @dataclass(frozen=True)
 class Partition(ABC):
-    """Division of a collection among clients.
+    """Base class of divisions of a collection among clients.
 
-    A member of the family has a field `quantity` where type 4 can be mixed in, and a field `iid` where it has an IID twin.
+    A part has a field `quantity` if type 4 can be combined with it, and a field `iid` if it has an IID counterpart.
+
+    >>> from quorank.data.partition import Even, Quantity
+    >>> Even().divides, Quantity(counts=(2, 6)).unequal_interactions
+    (False, True)
     """
 
     kind: ClassVar[str]

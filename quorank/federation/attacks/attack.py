@@ -72,6 +72,11 @@ class Attack(ABC):
 
     Raises:
         BadInput: `attack.no-clients` if `clients` is below 1.
+
+    >>> from quorank.federation.attacks import SignFlip
+    >>> SignFlip(clients=5).check(n=10)
+    Traceback (most recent call last):
+    quorank.errors.BadInput: attack: 5 of 10 clients would be malicious, and with half or more any rule is theirs; set ...
     """
 
     kind: ClassVar[str]

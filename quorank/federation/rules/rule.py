@@ -22,7 +22,20 @@ RuleMemory = dict[str, Doubles]
 
 @dataclass(frozen=True)
 class Aggregation(ABC):
-    """Base class of aggregation rules: `combine_all` if `needs_single_updates`, else `combine`."""
+    """Base class of aggregation rules: `combine_all` if `needs_single_updates`, else `combine`.
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> @dataclass(frozen=True)
+    ... class FirstHalf(Aggregation):
+    ...     kind = "first-half"
+    ...     needs_single_updates = True
+    ...
+    ...     def combine_all(self, updates, weights):
+    ...         return updates[: (len(updates) + 1) // 2].mean(axis=0)
+    >>> FirstHalf().combine_all(np.array([[1.0, 2.0], [3.0, 4.0], [50.0, 60.0]]), np.ones(3))
+    array([2., 3.])
+    """
 
     kind: ClassVar[str]
     needs_single_updates: ClassVar[bool] = False  # True: `combine_all` is called; no secure sum is possible

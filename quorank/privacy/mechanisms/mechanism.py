@@ -44,7 +44,15 @@ class Sum(NamedTuple):
 
 
 class Mechanism(ABC):
-    """Privacy of one run, on clients and coordinator."""
+    """Privacy of one run, on clients and coordinator. `Privacy.mechanism` makes it for a setting.
+
+    >>> import numpy as np
+    >>> from quorank.privacy import ClippedGaussian, Setting
+    >>> setting = Setting(clients=100, cohort=100, rounds=20, participation="full", parameters=46)
+    >>> mechanism = ClippedGaussian(epsilon=2.0, delta=1e-5, clip=0.05).mechanism(setting, seed=1)
+    >>> round(mechanism.statement()["epsilon"], 4)
+    2.0
+    """
 
     sums_as_sent: ClassVar[bool] = False  # releases are the unchanged updates
     can_release_again: ClassVar[bool] = False  # clients may release the same interactions again, for a rebuilding
@@ -145,7 +153,11 @@ class AddingUp(Mechanism):
 
 @dataclass(frozen=True)
 class Plain(Mechanism):
-    """Mechanism that sums unchanged updates."""
+    """Mechanism that sums unchanged updates.
+
+    >>> Plain().statement() is None, Plain().sums_as_sent
+    (True, True)
+    """
 
     weighted: ClassVar[bool] = True
     sums_as_sent: ClassVar[bool] = True
@@ -163,7 +175,13 @@ class Plain(Mechanism):
 
 @dataclass(frozen=True)
 class Privacy(ABC):
-    """Base class of privacy parts, which make the calibrated mechanism of a run."""
+    """Base class of privacy parts, which make the calibrated mechanism of a run.
+
+    >>> from quorank.privacy import ClippedGaussian
+    >>> part = ClippedGaussian(epsilon=2.0, clip=0.05)
+    >>> isinstance(part, Privacy), part.noise_on_sums, part.hides_single_updates
+    (True, True, False)
+    """
 
     kind: ClassVar[str]
     protects: ClassVar[bool] = True  # any protection
