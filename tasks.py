@@ -132,7 +132,7 @@ JOBS: dict[str, Callable[[list[str]], list[list[list[str]]]]] = {
     "package": lambda rest: [[["package", *rest]]],
     "format": lambda rest: [[["ruff", "format", *SOURCES]], [["ruff", "check", "--fix", *SOURCES]]],
     "results": lambda rest: [
-        [["quorank.cli.main", "reproduce", "--all", "--quick", "--pages", "docs/results/figures", *rest]]
+        [["quorank.cli.main", "reproduce", "--all", "--quick", "--record", "docs/results/figures", *rest]]
     ],
     "docs": lambda rest: [[["docsite", *rest]]],
     "quorank": lambda rest: [[["quorank.cli.main", *rest]]],

@@ -7,7 +7,8 @@ some), `personal` (type 1 with offsets that clients keep; --clients and --overla
 which one leaves, honest or malicious; --runs is the folder of its runs). Rules are compared with the mean that nobody
 attacks, run by run with the same seed. Figures are means over the seeds, ± is their standard error, ≤ the worst run; every
 run is appended to --out as soon as it is done and not made again, so the program can be stopped and started. Prints
-Markdown; --json FILE writes the losses too.
+Markdown tables; --json FILE also writes them into a file such as docs/results/robustness-tables.json, in place of those
+with the same titles.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 
 from quorank.experiments.experiment import Experiment
 from quorank.experiments.experiment_file import ExperimentFile
+from quorank.reproduce.record import RecordedTable, write_tables
 
 Tables = dict[str, Any]
 PRESETS = ("perfect", "navigational", "informational")
@@ -180,16 +182,19 @@ class Runs:
         return np.array([self.known[json.dumps(cell, sort_keys=True)] for cell in cells])
 
 
-def rules(runs: Runs) -> None:
-    """A table for each click model: what every rule loses under every attack."""
+def rules(runs: Runs) -> list[RecordedTable]:
+    """A table for each click model: the loss of every rule under every attack; then the worst of each rule."""
     args = runs.args
     chosen, attacks = args.rules or list(RULES), args.attacks or list(ATTACKS)
     honest = rule_tables("mean", "none", args)
     runs.make([honest, *(rule_tables(rule, attack, args) for attack in attacks for rule in chosen)])
     lost: dict[tuple[str, str, str], tuple[float, float]] = {}
+    tables = []
+    who = f"{args.malicious} of {args.clients} clients malicious"
+    setting = f"{args.data}, {who}, B = {args.interactions}, {args.rounds} rounds"
     for preset in args.presets:
         base = runs.figures(honest, preset)[:, 0]
-        print(f"\n| {preset}: loss of offline nDCG@10 in % | {' | '.join(chosen)} |\n|---|{'---:|' * len(chosen)}")
+        rows = []
         for attack in attacks:
             cells = []
             for rule in chosen:
@@ -197,14 +202,25 @@ def rules(runs: Runs) -> None:
                 error = float(change.std(ddof=1)) / math.sqrt(len(change)) if len(change) > 1 else 0.0
                 lost[rule, attack, preset] = float(change.mean()), error
                 cells.append(f"{shown(change.mean())} ±{error:.1f} (≤ {shown(change.max())})")
-            print(f"| {attack} | {' | '.join(cells)} |")
-        print(f"\nThe mean without attack: {base.mean():.4f}, {args.seeds} runs.")
-    verdicts(lost, chosen, attacks, args.presets)
-    if args.json:
-        rows = [
-            dict(zip(("rule", "attack", "preset", "loss", "error"), (*k, *v), strict=True)) for k, v in lost.items()
-        ]
-        args.json.write_text(json.dumps({"data": args.data, "seeds": args.seeds, "losses": rows}, indent=1))
+            rows.append((attack, *cells))
+        about = (
+            f"Loss of offline nDCG@10 in % against the mean without attack ({base.mean():.4f}), {args.seeds} seeds; "
+            "± standard error, ≤ worst run."
+        )
+        head = (f"{preset} clicks", *chosen)
+        tables.append(RecordedTable(f"{setting}, {preset} clicks", head, tuple(rows), about, command()))
+    worst = verdicts(lost, chosen, attacks, args.presets)
+    return [*tables, RecordedTable(f"Worst attacks: {setting}", WORST, worst, AIM, command())]
+
+
+def command() -> str:
+    """The command line of this program without the names of its own files."""
+    words = [f'"{word}"' if " " in word else word for word in sys.argv[1:]]
+    for option in ("--out", "--json", "--jobs", "--runs"):
+        if option in words:
+            at = words.index(option)
+            del words[at : at + 2]
+    return " ".join(["python benchmarks/robustness.py", *words])
 
 
 def shown(loss: float) -> str:
@@ -212,15 +228,18 @@ def shown(loss: float) -> str:
     return f"{round(loss, 1) + 0.0:.1f}".replace("-", "−")
 
 
+AIM = f"Loss in %. Aim: at most {MOST_FREE:g} % without attack, and {MOST_ATTACKED:g} % under the worst attack."
+WORST = ("rule", "without attack", "worst of the published attacks", "worst of those tailored to the rule", "aim")
+
+
 def verdicts(
     lost: Mapping[tuple[str, str, str], tuple[float, float]], chosen: list[str], attacks: list[str], presets: list[str]
-) -> None:
-    """Print each rule's loss without attack, and its worst attack over the click models, by what the attacker knows."""
+) -> tuple[tuple[str, ...], ...]:
+    """Rows of WORST: the loss without attack, and the worst attack over the click models, by what the attacker knows."""
     hostile = [attack for attack in attacks if attack != "none"]
     fitted = [name for name in hostile if (ATTACKS[name] or {})["kind"] in ("tailored", "two-phase")]
     published = [attack for attack in hostile if attack not in fitted]
-    print("\n| rule | without attack | worst of the published attacks | worst of those tailored to the rule | aim |")
-    print("|---|---:|---|---|---|")
+    rows = []
     for rule in chosen:
         free = max((lost[rule, "none", preset][0] for preset in presets), default=0.0) if "none" in attacks else 0.0
         worst = [
@@ -228,26 +247,33 @@ def verdicts(
             for group in (published, fitted)
             if group
         ]
-        good = free <= MOST_FREE and max(loss for loss, *_ in worst) <= MOST_ATTACKED
+        good = free <= MOST_FREE and max((loss for loss, *_ in worst), default=0.0) <= MOST_ATTACKED
         cells = [f"{shown(loss)} ±{error:.1f} % ({attack}, {preset})" for loss, error, attack, preset in worst]
         cells += ["–"] * (2 - len(cells))
-        print(f"| {rule} | {shown(free)} % | {' | '.join(cells)} | {'met' if good else 'missed'} |")
+        rows.append((rule, f"{shown(free)} %", *cells, "met" if good else "missed"))
+    return tuple(rows)
 
 
-def personal(runs: Runs) -> None:
+def personal(runs: Runs) -> list[RecordedTable]:
     """Offline and online nDCG@10 on type 1, and the share of the gap to the IID twin that is closed."""
-    runs.make([personal_tables(name, runs.args) for name in PERSONAL])
-    for preset in runs.args.presets:
-        print(f"\n| {preset} | offline | of the gap | online | of the gap |\n|---|---:|---:|---:|---:|")
-        twin = runs.figures(personal_tables("IID, by merged labels", runs.args), preset)
-        plain = runs.figures(personal_tables("non-IID", runs.args), preset)
+    args = runs.args
+    runs.make([personal_tables(name, args) for name in PERSONAL])
+    tables = []
+    for preset in args.presets:
+        twin = runs.figures(personal_tables("IID, by merged labels", args), preset)
+        plain = runs.figures(personal_tables("non-IID", args), preset)
         gap = (twin - plain).mean(axis=0)
+        rows = []
         for name in PERSONAL:
-            found = runs.figures(personal_tables(name, runs.args), preset)
+            found = runs.figures(personal_tables(name, args), preset)
             share = (found - plain).mean(axis=0) / gap
             sd = found.std(axis=0, ddof=1) if len(found) > 1 else np.zeros(2)
-            cells = [f"{found[:, i].mean():.4f} ±{sd[i]:.4f} | {100.0 * share[i]:.0f} %" for i in range(2)]
-            print(f"| {name} | {' | '.join(cells)} |")
+            cells = [(f"{found[:, i].mean():.4f} ±{sd[i]:.4f}", f"{100.0 * share[i]:.0f} %") for i in range(2)]
+            rows.append((name, *cells[0], *cells[1]))
+        title = f"Personal rankers: {args.data}, {args.clients} clients, overlap {args.overlap:g}, {preset} clicks"
+        head = (preset, "offline", "of the gap", "online", "of the gap")
+        tables.append(RecordedTable(title, head, tuple(rows), f"nDCG@10 over {args.seeds} seeds.", command()))
+    return tables
 
 
 def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool) -> dict[str, float]:
@@ -288,23 +314,24 @@ def unlearned(args: argparse.Namespace, preset: str, seed: int, malicious: bool)
     return found
 
 
-def unlearning(runs: Runs) -> None:
+def unlearning(runs: Runs) -> list[RecordedTable]:
     """How far from retraining each way of rebuilding ends, in per cent of its nDCG@10."""
-    args, head = runs.args, ""
+    args, rows = runs.args, []
+    ways: list[str] = []
     for malicious in (True, False):
         for preset in args.presets:
             found = [unlearned(args, preset, seed, malicious) for seed in range(1, args.seeds + 1)]
             ways = [name for name in found[0] if name not in ("before", "retrained")]
-            if not head:
-                head = f"| {runs.args.data} | before | retrained | {' | '.join(ways)} |"
-                print(f"{head}\n|---|{'---:|' * (len(ways) + 2)}")
             means = [f"{np.mean([f[name] for f in found]):.4f}" for name in ("before", "retrained")]
             cells = []
             for way in ways:
                 gaps = 100.0 * np.array([f[way] / f["retrained"] - 1.0 for f in found])
                 each = ", ".join(shown(gap) for gap in gaps)
                 cells.append(f"{shown(gaps.mean())} ({each})")
-            print(f"| {'attack' if malicious else 'honest'}, {preset} | {' | '.join((*means, *cells))} |", flush=True)
+            rows.append((f"{'attack' if malicious else 'honest'}, {preset}", *means, *cells))
+    about = "Change of offline nDCG@10 against retraining without the client in %: mean, and each run."
+    title = f"Unlearning: {Path(args.data).name}, {args.rounds} rounds"
+    return [RecordedTable(title, ("", "before", "retrained", *ways), tuple(rows), about, command())]
 
 
 def main() -> None:
@@ -323,11 +350,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures of all runs, a line each")
-    parser.add_argument("--json", type=Path, default=None, help="file for the losses of the rules study")
+    parser.add_argument("--json", type=Path, default=None, help="file of tables that takes those of this study")
     parser.add_argument("--runs", type=Path, default=Path("runs/unlearning"), help="of the unlearning study")
     args = parser.parse_args()
     args.clients = args.clients or (100 if args.study == "rules" else 4)
-    studies[args.study](Runs(args))
+    tables = studies[args.study](Runs(args))
+    print("\n".join(line for table in tables for line in table.markdown()))
+    if args.json:
+        write_tables(tables, args.json)
 
 
 if __name__ == "__main__":

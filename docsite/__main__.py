@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from docsite.links import STAGED, broken_links, leaves_docs
 from docsite.markdown import first_heading, links
 from docsite.navigation import navigation
 from docsite.reference import generated_pages
+from docsite.results import result_pages, result_pictures, write_pictures
 
 ROOT = Path(__file__).parents[1]
 DOCS, BUILD = ROOT / "docs", ROOT / "build" / "docs"
@@ -30,7 +32,7 @@ FOREIGN = re.compile(
 def main() -> None:
     """Build the site, and print where it is."""
     pages = site_pages()
-    broken = broken_links(ROOT, {f"docs/{path}": text for path, text in pages.items()})
+    broken = broken_links(ROOT, linked(pages))
     if broken:
         sys.exit("\n".join(["broken links:", *broken]))
     stage(pages)
@@ -50,13 +52,19 @@ def site_pages() -> dict[str, str]:
         text = (ROOT / source).read_text(encoding="utf-8")
         text = re.sub(r"\]\((?!docs/|#|[a-z]+:)", "](../", text)
         pages[path.removeprefix("docs/")] = text.replace("](docs/", "](")
-    return pages | generated_pages()
+    return pages | generated_pages() | result_pages()
 
 
-def stage(pages: dict[str, str]) -> None:
+def linked(pages: Mapping[str, str]) -> dict[str, str]:
+    """Return pages by their path in the repository, with generated pictures as pages without text: what links may name."""
+    return {f"docs/{path}": text for path, text in (pages | dict.fromkeys(result_pictures(), "")).items()}
+
+
+def stage(pages: Mapping[str, str]) -> None:
     """Write the pages, pictures and settings that the site is built from."""
     shutil.rmtree(BUILD, ignore_errors=True)
     shutil.copytree(DOCS, BUILD / "docs", ignore=shutil.ignore_patterns("*.md"))
+    write_pictures(BUILD / "docs")
     for path, text in pages.items():
         target = BUILD / "docs" / path
         target.parent.mkdir(parents=True, exist_ok=True)

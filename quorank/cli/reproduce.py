@@ -34,39 +34,41 @@ def reproduce(
         int | None, Option(min=1, help="Runs of each setting.", show_default="as in the paper")
     ] = None,
     jobs: Annotated[
-        int | None, Option(min=1, help="Number of parallel runs.", show_default="one a core, at most 8")
+        int | None, Option(min=1, help="Number of parallel runs.", show_default="one per core, at most 8")
     ] = None,
     out: Annotated[Path | None, Option(help="Output directory.", show_default="runs/FIGURE")] = None,
-    pages: Annotated[
-        Path | None, Option(help="Also write Markdown pages with pictures, and an index, into a folder.")
+    record: Annotated[
+        Path | None, Option(help="Also write findings, tables and curves as a data file into a folder.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Reproduce a figure of a paper and count which of its findings hold.
 
     Repeat the command to continue after an interruption. Finished runs are
-    kept, also for more --repetitions.
+    reused, also with more --repetitions.
     """
     if not (figures or all_):
         _list(json)
         return
     from quorank.errors import require
     from quorank.files.atomic import make_folder
-    from quorank.reproduce.report import write_index
+    from quorank.reproduce.record import write_record
 
     names = _select([] if all_ else figures or [])
     several = len(names) > 1
-    require(not (several and json), "option.conflict", "is for one figure; several have a results.json each", "--json")
+    require(
+        not (several and json),
+        "option.conflict",
+        "is for one figure; with several, read results.json of each",
+        "--json",
+    )
     chosen = [_load(name, quick=quick, data=data, repetitions=repetitions) for name in names]
-    reports: list[FigureReport] = []
     for figure in chosen:
         folder = out / figure.name.replace("/", "-") if out and several else out or _default_folder(figure)
-        reports.append(_reproduce(figure, folder, jobs, json))
-        if pages is not None:
-            make_folder(pages)
-            say(f"page     {reports[-1].write_markdown(pages)}")
-            if several:
-                say(f"index    {write_index(reports, pages)}")
+        report = _reproduce(figure, folder, jobs, json)
+        if record is not None:
+            make_folder(record)
+            say(f"data     {write_record(report, record)}")
 
 
 def _select(requested: list[str]) -> list[str]:

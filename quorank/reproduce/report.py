@@ -1,4 +1,4 @@
-"""Report of a reproduced figure: files, page, tables for a terminal, Markdown pages for the documentation."""
+"""Report of a reproduced figure: files, page, tables for a terminal, Markdown page of the documentation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quorank.reproduce.figure import PaperFigure
 if TYPE_CHECKING:
     from rich.console import Group as Renderable
 
-RESULTS, REPORT, INDEX, PICTURE = "results.json", "report.html", "README.md", "figure.svg"
+RESULTS, REPORT, PICTURE = "results.json", "report.html", "figure.svg"
 QUICK_NOTE = "Quick version: smaller than the paper's experiment; trends, not results."
 MARKS = dict(zip(DASHES, "●■◆▲▼", strict=True))
 LINES = {"solid": "solid", "dashed": "dashed", "dotted": "dotted", "dash-dotted": "double", "long": "dashed"}
@@ -40,6 +40,7 @@ class FigureReport:
     settings: Sequence[tuple[str, str]]
     panels: PanelRows
     description: str  # of the panels
+    version: str = __version__  # of Quorank that measured
 
     @property
     def all_tables(self) -> list[ReportTable]:
@@ -93,7 +94,7 @@ class FigureReport:
             notes=self.all_notes,
             settings=[("size", size), *self.settings],
             command=figure.command,
-            version=__version__,
+            version=self.version,
         )
 
     def terminal(self) -> Renderable:
@@ -119,19 +120,18 @@ class FigureReport:
             picture = f"{self.page_name}.svg"
             lines += [f"[![{_text(figure.title)}]({picture})]({picture})", ""]
         for table in self.all_tables:
-            lines += [f"## {_text(table.title)}", "", *_markdown_table(table.head, table.rows), ""]
+            lines += [f"## {_text(table.title)}", "", *markdown_table(table.head, table.rows), ""]
         lines += [f"- {_text(note)}" for note in self.all_notes]
-        return "\n".join([*lines, "", f"Run with Quorank {__version__}."]) + "\n"
+        return "\n".join([*lines, "", f"Run with Quorank {self.version}; [data]({self.page_name}.json)."]) + "\n"
 
-    def write_markdown(self, folder: Path) -> Path:
-        """Write the Markdown page and its picture; return the page's path."""
+    def write_panels(self, folder: Path) -> None:
+        """Write the picture of the Markdown page, if the figure has panels."""
         if self.panels:
             write_picture(folder / f"{self.page_name}.svg", self.panels, self.figure.title)
-        return write_whole(folder / f"{self.page_name}.md", self.markdown().encode())
 
 
-def write_index(reports: Iterable[FigureReport], folder: Path) -> Path:
-    """Write the Markdown page that lists all figures with their findings."""
+def index_markdown(reports: Iterable[FigureReport]) -> str:
+    """Return the Markdown page that lists all figures with their findings."""
     lines = [
         "# The papers' figures, run again by one command",
         "",
@@ -148,11 +148,12 @@ def write_index(reports: Iterable[FigureReport], folder: Path) -> Path:
         counted = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
         title = f"[{report.figure.name}]({name}.md)\n{_text(report.figure.header.title)}"
         rows.append((title, shown, "\n".join(counted) or "–", f"`{report.figure.command}`"))
-    lines += _markdown_table(("figure", "", "findings", "again"), rows, plain=False)
-    return write_whole(folder / INDEX, ("\n".join(lines) + "\n").encode())
+    lines += markdown_table(("figure", "", "findings", "again"), rows, plain=False)
+    return "\n".join(lines) + "\n"
 
 
-def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, plain: bool = True) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, plain: bool = True) -> list[str]:
+    """Return the lines of a Markdown table; cells that are not `plain` may hold markup."""
     cell = _text if plain else str
     cells = (["<br>".join(map(cell, text.split("\n"))) for text in row] for row in (head, *rows))
     written = [f"| {' | '.join(row)} |" for row in cells]

@@ -17,11 +17,12 @@ from quorank.experiments.experiment_file import parse_experiment_file
 from quorank.experiments.run_directory import Run
 from quorank.metrics.lists import discounted_sum
 from quorank.metrics.significance import corrected, paired_t
-from quorank.reports.panels import PALETTE, Curve, paired_differences
+from quorank.reports.panels import PALETTE, Curve, Panel, paired_differences
 from quorank.reproduce import figure as figure_module
 from quorank.reproduce.figure import Check, Figure, figure_names, overlaid, read_figure, read_shipped
 from quorank.reproduce.figure_report import a_round
-from quorank.reproduce.report import FigureReport, ReportTable, write_index
+from quorank.reproduce.record import POINTS, RecordedTable, read_record, read_tables, write_record, write_tables
+from quorank.reproduce.report import FigureReport, ReportTable, index_markdown
 from quorank.reproduce.results import ComparedPair, Finding, values_at
 
 TINY = """
@@ -227,7 +228,7 @@ def reproduce(*arguments: str | Path) -> Result:
 def test_a_figure_from_end_to_end(papers: Path) -> None:
     out = papers / "out"
     command = ("test/tiny", "--quick", "--jobs", "1", "--out", out)
-    first = reproduce(*command, "--json", "--pages", papers / "pages")
+    first = reproduce(*command, "--json", "--record", papers / "record")
     assert first.exit_code == 0, first.output
     results = json.loads(first.stdout)
     assert results == json.loads((out / "results.json").read_text())
@@ -260,12 +261,20 @@ def test_a_figure_from_end_to_end(papers: Path) -> None:
     assert drawn.count("<figure>") == 4  # two measures, of each the values and the differences
     assert "small: difference from step 1" in drawn
 
-    written = (papers / "pages" / "test-tiny.md").read_text()
+    assert [path.name for path in (papers / "record").iterdir()] == ["test-tiny.json"]
+    recorded = read_record(papers / "record" / "test-tiny.json")
+    written = recorded.markdown()
     step_20 = results["panels"][0]["variants"][1]
     assert f"{step_20['mean']:.4f} ±{step_20['sd']:.4f}<br>" in written and "<br>paper 0.125 |" in written
     assert "quorank reproduce test/tiny --quick" in written and "](test-tiny.svg)" in written
-    assert (papers / "pages" / "test-tiny.svg").stat().st_size > 5000
-    assert not (papers / "pages" / "README.md").exists()  # of one figure there is nothing to list
+    recorded.write_panels(papers / "record")
+    pictures = [path.read_text() for path in (papers / "record" / "test-tiny.svg", out / "figure.svg")]
+    assert [text.count("<path") for text in pictures] == [pictures[1].count("<path")] * 2
+    for row in recorded.panels:
+        for panel in row[1]:
+            assert all(len(curve.x) <= POINTS for curve in panel.curves)
+    end = recorded.panels[0][1][0].curves[1].mean[-1]
+    assert end == pytest.approx(step_20["mean"], rel=1e-4)
 
     # One run was interrupted: it alone is done again, and nothing changes.
     broken = out / results["panels"][0]["variants"][1]["runs"][0]
@@ -275,7 +284,7 @@ def test_a_figure_from_end_to_end(papers: Path) -> None:
     assert again.exit_code == 0, again.output
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert max(map(len, again.stdout.replace(str(out), "").splitlines())) <= 80
-    assert "6 runs, 5 finished already" in again.stderr
+    assert "6 runs, 5 already finished" in again.stderr
     repeated = json.loads((out / "results.json").read_text())
     assert repeated["panels"] == results["panels"] and repeated["checks"] == results["checks"]
 
@@ -311,16 +320,48 @@ def test_unknown_figure_and_list() -> None:
     assert {entry["figure"] for entry in json.loads(reproduce("--json").stdout)} == every
 
 
-def test_pages_hold_texts_as_texts_and_the_index_lists_them(tmp_path: Path) -> None:
+def test_pages_hold_texts_as_texts_and_the_index_lists_them() -> None:
     figure = read(TINY.replace("A tiny figure", "A <b>tiny</b> | *figure*"))
     table = ReportTable("values_of [it]", ("", "a|b"), [("x", "1 <2\n`3`")])
     findings = [("it | holds", "holds", "2 of 2"), ("more", "undecided", "")]
     report = FigureReport(figure, {}, findings, [table], ["n *1*"], [], [], "")
-    page = report.write_markdown(tmp_path).read_text()
+    page = report.markdown()
     assert "# test/tiny: A \\<b\\>tiny\\</b\\> \\| \\*figure\\*" in page
     assert "| x | 1 \\<2<br>\\`3\\` |" in page and "| it \\| holds | holds | 2 of 2 |" in page and "- n \\*1\\*" in page
-    listed = write_index([report], tmp_path).read_text()
+    listed = index_markdown([report])
     assert "[test/tiny](test-tiny.md)" in listed and "1 holds<br>1 undecided" in listed
+
+
+@pytest.mark.usefixtures("papers")
+def test_a_data_file_holds_what_a_page_shows(tmp_path: Path) -> None:
+    x = np.arange(1.0, 101.0)
+    shared = Curve("a", x, np.array([x / 300.0, x / 250.0]), colour=2, dashes="dotted")
+    lone = Curve.of_means("b", [1.5, 2.0], [np.nan, 1 / 3], level=True)
+    panels = [("row", [Panel("p", "rounds", "", (shared, lone), "lines", "x", (0.0, 0.5))])]
+    table = ReportTable("t", ("", "c"), [("x", "1\n2")])
+    report = FigureReport(read(TINY), {}, [("it", "holds", "1 of 1")], [table], ["n"], [], panels, "", "0.0.1")
+    found = read_record(write_record(report, tmp_path))
+    assert found.markdown() == report.markdown()
+    assert "Run with Quorank 0.0.1" in found.markdown()
+    ((title, (panel,)),) = found.panels
+    assert (title, panel.title, panel.form, panel.log, panel.y_range) == ("row", "p", "lines", "x", (0.0, 0.5))
+    first, second = panel.curves
+    assert len(first.x) == POINTS and first.x[0] == 1.0 and first.x[-1] == 100.0
+    assert first.mean == pytest.approx(first.x * (11 / 3000), rel=1e-4)
+    assert first.spread == pytest.approx(first.x * np.std([1 / 300, 1 / 250], ddof=1), rel=1e-2)
+    assert (first.colour, first.dashes, first.level) == (2, "dotted", False)
+    assert (second.x.tolist(), second.mean.tolist(), second.spread, second.level) == ([2.0], [0.33333], None, True)
+    before = (tmp_path / "test-tiny.json").read_bytes()
+    assert write_record(found, tmp_path).read_bytes() == before, "a data file that is read and written is the same"
+
+
+def test_tables_replace_those_of_the_same_title(tmp_path: Path) -> None:
+    file = tmp_path / "tables.json"
+    write_tables([RecordedTable("a", ("x",), (("1",),)), RecordedTable("b", ("x",), (("2",),), "c", "run it")], file)
+    write_tables([RecordedTable("a", ("x",), (("3 | 4",),))], file)
+    first, second = read_tables(file)
+    assert (first.rows, second.about, second.command) == ((("3 | 4",),), "c", "run it")
+    assert first.markdown() == ["## a", "", "| x |", "|---|", "| 3 \\| 4 |", ""]
 
 
 def test_a_paper_stands_for_its_figures_and_mistakes_are_found_before_any_run(papers: Path) -> None:
