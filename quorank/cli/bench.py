@@ -20,7 +20,7 @@ FLOWER = {
     "service_cpu_ms_per_device_round": 170.0,
     "device_memory_mb": 220.0,
 }
-"""A SuperLink (flwr 1.41) with SuperNodes as devices, measured on two cores when devices ran so; 300 came to no round."""
+"""SuperLink (flwr 1.41) with a SuperNode per device, measured on two cores; with 300 devices no round completed."""
 
 
 def bench(
@@ -30,13 +30,13 @@ def bench(
     devices: Annotated[int, Option("--devices", help="With --fleet: number of devices.")] = 10_000,
     rounds: Annotated[int, Option("--rounds", help="With --fleet: rounds of each device.")] = 2,
     workers: Annotated[int, Option("--workers", help="With --fleet: number of intake workers.")] = 1,
-    database: Annotated[str, Option("--database", help="With --fleet: PostgreSQL database in place of SQLite.")] = "",
+    database: Annotated[str, Option("--database", help="With --fleet: PostgreSQL database instead of SQLite.")] = "",
 ) -> None:
     """Measure speed on this machine, against NumPy, memory bandwidth and scikit-learn."""
     if fleet:
         program = _program("fleet")
         count = min(devices, 1000) if quick else devices
-        say(f"measuring {count:,} devices in {rounds} rounds …")
+        say(f"measuring a service with {count:,} devices in {rounds} rounds …")
         measured = program.measure(program.FleetTraffic(count, rounds, workers=workers, database=database))
         print_result({"fleet": measured, "flower": FLOWER}, json, _show_fleet)
         return
@@ -78,7 +78,7 @@ def _program(name: str) -> ModuleType:
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)
             return module
-    sentence = "this folder is missing; run quorank bench from a checkout or an installed package"
+    sentence = "directory is missing; run quorank bench from a checkout or an installed package"
     raise BadInput("folder.missing", sentence, "benchmarks/")
 
 
@@ -138,7 +138,7 @@ def _show(figures: dict[str, Any]) -> None:
     for template, part in ((READER, "reader"), (SECURE_SUM, "secure_sums")):
         for name, found in figures[part].items():
             rows += rows_of(template, {"name": name, **found})
-    heads, title = ("quantity", "value", "against", "ratio"), "Speed on this machine (per second: interactions)"
+    heads, title = ("quantity", "value", "compared with", "ratio"), "Speed on this machine (per second: interactions)"
     print_text(table_of(heads, rows, "right", title))
 
 

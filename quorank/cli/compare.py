@@ -39,9 +39,9 @@ def report(
     runs: Runs,
     out: Annotated[Path | None, Option(help="Output file.", show_default="report.html in the first RUN")] = None,
 ) -> None:
-    """Write a page about a run, or about several side by side.
+    """Write an HTML report of a run, or of several side by side.
 
-    It holds settings, metrics, curves, privacy, and how to repeat the run.
+    It has settings, metrics, curves, privacy, and the command that repeats the run.
     """
     from quorank.experiments.run_directory import REPORT, is_grid, load_runs
     from quorank.reports.comparison import group_runs, write_comparison

@@ -48,7 +48,7 @@ def start(
 
     A later start continues the run, also after a crash. After the last round
     the service runs until it is stopped, so that devices can leave. Without
-    --detach it stays in the foreground and logs to stderr, as under systemd.
+    --detach it runs in the foreground and logs to stderr, as under systemd.
     """
     from quorank.service.home import SETTINGS, Home
 
@@ -64,7 +64,7 @@ def start(
         from quorank.service.holders.tuning import TuningHome, settings_of
         from quorank.tuning.field import read_field_tuning
 
-        sentence = "a folder runs a federation or a tuning; leave out what is not meant"
+        sentence = "a folder runs a federation or a tuning; give --experiment or --tune, not both"
         require(experiment is None and features is None, "option.conflict", sentence, "--tune")
         tuning = read_field_tuning(tune)
         settings = settings_of(run or tune.stem, tuning, **service.with_address(chosen))
@@ -81,7 +81,7 @@ def _make(folder: Path, file: Path | None, features: int | None, run: str | None
     from quorank.service.home import Home, Settings
 
     if file is None:
-        sentence = "there is no coordinator here yet; say what it runs with --experiment FILE.toml"
+        sentence = "no service in this folder; create one with --experiment FILE.toml"
         raise BadInput("coordinator.missing", sentence, f"{folder}")
     found = Experiment.read(find_experiment_file(file))
     check_experiment(found)
@@ -99,14 +99,18 @@ def invite(
 ) -> None:
     """Write invitations of devices, each for one enrolment.
 
-    An invitation holds a code and no key: its first user becomes the device.
-    Send it over a private channel. A second use is rejected and shown by
-    status.
+    An invitation holds a code and no key: the first program that uses it
+    becomes the device. Send it over a private channel. A second use is
+    rejected and shown by `status`.
     """
     from quorank.service.enrolment import invite_all
 
     known = list(names or [])
-    require(bool(known) != (count is not None), "option.conflict", "name the devices, or say how many with --count")
+    require(
+        bool(known) != (count is not None),
+        "option.conflict",
+        "give either names of devices or their number with --count",
+    )
     with opened(folder) as (home, store):
         if count is not None:
             require(1 <= count <= 100_000, "value.out-of-range", f"from 1 to 100000, got {count}", "--count")
@@ -117,7 +121,7 @@ def invite(
             out.mkdir(mode=0o700, exist_ok=True)
         place = Path() if out is None else out
         files = {name: place / f"{name}.json" if several or place.is_dir() else place for name in known}
-        require(len(files) == len(known), "invitation.repeated", "each device needs a name of its own")
+        require(len(files) == len(known), "invitation.repeated", "the names of devices must differ")
         members = invite_all(home, store, files)
     made = [{"name": one.name, "client": one.number, "file": str(files[one.name])} for one in members]
     for figures in made if not json else ():
@@ -153,7 +157,7 @@ def close(folder: Folder, json: Json = False) -> None:
     """Close open enrolment; enrolled devices stay."""
     with opened(folder) as (_, store):
         ended = store.close_enrolment()
-    print_result({"closed": ended}, json, lambda _: say(f"{ended} open enrolments have ended"))
+    print_result({"closed": ended}, json, lambda _: say(f"{ended} open enrolments closed"))
 
 
 @app.command()
@@ -203,13 +207,13 @@ def restore(
 ) -> None:
     """Restore a service's folder and store from a backup.
 
-    Members come from the old service, so that whoever was revoked or has left
-    since the backup stays out. If that service is lost, pass --lost, and
-    revoke them again before the start.
+    Members come from the old service, so that members who were revoked or have
+    left since the backup stay excluded. If that service is lost, pass --lost,
+    and revoke them again before the start.
 
-    State with --skip how many rounds, those of rebuildings included, may have
-    been published since the backup: their privacy is spent, their ranker is
-    lost, and devices answer none of them again. Stop the old service first,
+    State with --skip how many rounds may have been published since the backup,
+    those of rebuildings included: their privacy is spent, their ranker is
+    lost, and devices do not reply to them again. Stop the old service first,
     and never run both.
     """
     from dataclasses import replace
@@ -221,7 +225,11 @@ def restore(
     home = Home.open(folder)
     home.write_settings(replace(home.settings, database=database))
     figures = {"folder": str(folder), "members": found.members, "files": found.files, "skipped": skip}
-    print_result(figures, json, lambda _: say(f"{folder} has {found.members} members; start it to go on"))
+    print_result(
+        figures,
+        json,
+        lambda _: say(f"{folder} has {found.members} members; continue with: quorank coordinator start {folder}"),
+    )
 
 
 for _verb in (service.status, service.stop, service.revoke, service.ranker, service.files):

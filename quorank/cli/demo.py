@@ -10,18 +10,25 @@ from typer import Option
 from quorank.cli.display import compiling, print_text, say, show_progress
 from quorank.cli.options import Fold
 
+RECOMMENDED = "recommended: lists close to the ranking, mean of all rounds' rankers"
+DIFFERS = ("learner.temperature", "federation.server")
+"""Keys in which the two runs differ."""
+
 
 def demo(
     data: Annotated[
-        str, Option(help="Your own data: a folder with train.txt and test.txt, or an imported name.")
+        str, Option(help="Generated data, a folder with train.txt and test.txt, or an imported name.")
     ] = "synthetic:mq2007",
     fold: Fold = 1,
     clients: Annotated[int, Option(min=1, help="Number of clients.")] = 1000,
     rounds: Annotated[int, Option(min=1, help="Number of rounds.")] = 500,
     seed: Annotated[int, Option(help="Random seed.")] = 1,
-    out: Annotated[Path, Option(help="Output folder of runs, plot and report.")] = Path("runs/demo"),
+    out: Annotated[Path, Option(help="Output directory of runs, plot and report.")] = Path("runs/demo"),
 ) -> None:
-    """Learn a ranker from clicks, with the published and with the recommended settings."""
+    """Learn a ranker from clicks, with the published and with the recommended settings.
+
+    Both runs, a plot of their learning curves and a report are written to --out.
+    """
     from quorank.experiments.experiment import Experiment
     from quorank.experiments.experiment_file import find_experiment_file, set_value
     from quorank.experiments.run_directory import load_run
@@ -32,9 +39,9 @@ def demo(
     from quorank.reports.report import report_page
 
     say(f"{clients:,} clients search {data} on their own machines and click.")
-    say("In each round every client learns from 4 searches and sends only the change\nof its ranker.")
+    say("In each round every client learns from 4 searches and sends only its update,\nthe change of its parameters.")
     groups = []
-    for name, label in (("fpdgd", "FPDGD as published"), ("recommended", "recommended: sharper lists")):
+    for name, label in (("fpdgd", "FPDGD as published"), ("recommended", RECOMMENDED)):
         chosen = find_experiment_file(name)
         for key, value in {
             "data.source": data,
@@ -49,7 +56,7 @@ def demo(
             experiment, out / name, watch=show_progress(name), opened=compiling(), overwrite=True, report=report_page
         )
         run = load_run(out / name)
-        groups.append(RunGroup(label, {"server": run.setting("federation.server")}, (run,)))
+        groups.append(RunGroup(label, {key: run.setting(key) for key in DIFFERS}, (run,)))
     print_text(compare_table(groups))
     panels = panels_of([group.runs for group in groups], [group.label for group in groups])
     print(f"plot     {write_picture(out / 'learning-curves.svg', [('', panels)])}")

@@ -232,7 +232,7 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 def _privacy(privacy: dict[str, Any] | None) -> tuple[str, str]:
     if privacy is None:
-        return "none", "updates left the clients as they were"
+        return "none", "updates were sent unprotected"
     if privacy["epsilon"] is None:
         return "no ε", f"{privacy['kind']}: {privacy.get('warning', 'nothing is accounted')}"
     qualified = f"{privacy['kind']}, per {privacy['unit']}, δ = {privacy['delta']:g}, {privacy['horizon']}"

@@ -52,13 +52,15 @@ def write(
         ),
     ],
     out: Annotated[Path, Option(help="Output folder.")] = Path("exported"),
-    normalised: Annotated[bool, Option("--normalised", help="Features arrive normalised within their list.")] = False,
+    normalised: Annotated[
+        bool, Option("--normalised", help='For normalize = "query": the system receives normalised features.')
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write a ranker's model, features, test vectors and instructions.
 
-    A ranker that the system cannot compute is refused. Nothing is written
-    unless the files score the test vectors as Quorank does.
+    A ranker that the system cannot compute is rejected. Nothing is written
+    unless the model gives the test vectors the same scores as Quorank.
     """
     from quorank.export import target_of
     from quorank.export.directory import write_export
@@ -93,12 +95,11 @@ def check(
     fold: Fold = 1,
     json: Json = False,
 ) -> None:
-    """Check that an export scores and ranks as the ranker in it does.
+    """Check that an exported model scores and ranks like its ranker.
 
-    All files must be unchanged, and the model the one that is written for the
-    ranker. Read from its files alone, it must give the test vectors and all
-    lists of the data the same order and the same scores within 1e-5, also
-    with missing features. Exit 1 if not.
+    The files must be unchanged. The model, read from them alone, must give the
+    test vectors and all lists of --data the same order and the same scores
+    within 1e-5, also with missing features. Otherwise the exit code is 1.
     """
     import dataclasses
 
@@ -110,7 +111,7 @@ def check(
     differing = next(((name, at, found.why) for name, found, at in compared if not found.same), None)
     difference = ": ".join(differing) if differing else None
     if changed is not None:
-        difference = f"{changed}: not the file that is written for this ranker; export it again"
+        difference = f"{changed}: differs from the file that is written for this ranker; export again"
     result = {
         "same": difference is None,
         "format": export.target.name,
@@ -123,7 +124,7 @@ def check(
     }
     print_result(result, json, _show_checked)
     if difference is not None:
-        say(f"quorank: {folder}: not the same as its ranker: {difference}")
+        say(f"quorank: {folder}: model differs from its ranker: {difference}")
         raise typer.Exit(1)
 
 

@@ -31,12 +31,10 @@ def join(
     data: Annotated[Path, Option(help="Private folder of this device, on a local disk.")],
     bundle: InvitationFile = None,
     consent: Consent = None,
-    policy: Annotated[
-        Path | None, Option(help="TOML file with your limits on what runs may ask; kept with the device.")
-    ] = None,
+    policy: Annotated[Path | None, Option(help="TOML file with your limits on runs; stored with the device.")] = None,
     pin: Annotated[
         list[str] | None,
-        Option(metavar="NUMBER=HEX", help="Pin a member's key, as its owner has read it out from --status."),
+        Option(metavar="NUMBER=HEX", help="Pin a member's public key, which its owner reads out from --status."),
     ] = None,
     attestation: Annotated[
         str, Option(metavar="HEX", help="Signature of the attester for this device's key, where the run has one.")
@@ -47,7 +45,7 @@ def join(
     ] = "",
     log: Annotated[bool, Option("--log", help="Show what was sent, when, and how it is protected.")] = False,
     status: Annotated[bool, Option("--status", help="Show the state of this device.")] = False,
-    once: Annotated[bool, Option("--once", help="Ask the service once and exit, for timers.")] = False,
+    once: Annotated[bool, Option("--once", help="Sync with the service once and exit, for timers.")] = False,
     simulate: Annotated[
         Path | None, Option(help="Search and click as a simulated user of this experiment does.")
     ] = None,
@@ -60,13 +58,13 @@ def join(
 ) -> None:
     """Take part in a run with this device's own searches.
 
-    Only releases are sent, after consent is on and there are enough new
+    Only releases are sent, once consent is given and there are enough new
     searches. All private state is one file in the folder. Other programs use
     the device through the socket in the folder while it runs.
     """
     chosen = at_most_one(log=log, status=status, leave=leave, once=once, compare=bool(compare))
     alone = once or not chosen or (bundle is None and simulate is None)
-    require(alone, "option.conflict", f"{chosen} goes without --bundle and --simulate")
+    require(alone, "option.conflict", f"{chosen} cannot be combined with --bundle and --simulate")
     require((simulate is None) == (client is None), "option.missing", "--simulate and --client need each other")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is closed
@@ -135,7 +133,7 @@ def _take_part(
         if found is not None:  # the process that plays the device has done it
             print_result(found["sync"], json, lambda table: print(f"{table['outcome']} {table['code']}".rstrip()))
             raise Exit(UNREACHED if found["sync"]["outcome"] == "failed" else 0)
-    sentence = "there is no invitation here; give one with --bundle"
+    sentence = "no invitation here; give one with --bundle"
     require(bundle is not None or (data / FILE).is_file(), "invitation.missing", sentence, f"{data}")
 
     def show(report: SyncReport) -> None:
@@ -177,7 +175,7 @@ def _leave(data: Path, json: bool) -> None:
     from quorank.member.private_store import FILE
 
     note, end = left_note(data), time.monotonic() + LEAVE_SECONDS
-    require((data / FILE).is_file() or note is not None, "device.missing", "there is no device here", f"{data}")
+    require((data / FILE).is_file() or note is not None, "device.missing", "no device here", f"{data}")
 
     def wait(seconds: float) -> None:
         sentence = "the service did not confirm that this client leaves; nothing was erased; try again later"
@@ -228,7 +226,9 @@ def read_pins(texts: list[str]) -> dict[str, bytes]:
         require(valid, "identity.malformed", f"expected NUMBER=HEX, got {text[:80]!r}", "--pin")
         key = _bytes_of(digits, PUBLIC, f"--pin {number}")
         number = f"{int(number)}"
-        require(found.get(number, key) == key, "identity.conflict", "two keys were given; ask which is right", number)
+        require(
+            found.get(number, key) == key, "identity.conflict", "two different keys are given for this member", number
+        )
         found[number] = key
     return found
 
@@ -243,7 +243,7 @@ def _bytes_of(digits: str, size: int, where: str) -> bytes:
 
 
 def compare_lists(data: Path, text: str, json: bool) -> None:
-    """Say whether the list of members is the one that another member has read out."""
+    """Check whether the list of members is the one that another member has read out."""
     from quorank.member.client import known_members
     from quorank.member.private_store import PrivateStore
     from quorank.protocol.member_list import Head
@@ -251,10 +251,10 @@ def compare_lists(data: Path, text: str, json: bool) -> None:
     head = Head.parse(text)
     with PrivateStore(data, owner=False) as store:
         known = known_members(store).list
-    sentence = "this device has no list of members yet; it gets one in the first secure sum"
+    sentence = "this device has no list of members yet; it receives one in the first secure sum"
     if known is None:
         raise BadInput("members.missing", sentence, f"{data}")
-    sentence = f"this device knows {len(known):,} members; let the other compare instead: {known.head}"
+    sentence = f"this device knows only {len(known):,} members; compare on the other device with --compare {known.head}"
     require(head.size <= len(known), "members.missing", sentence, "--compare")
     sentence = "the two lists differ: the service shows members different lists; do not trust its secure sums"
     require(known.starts_with(head), "members.forked", sentence, "--compare")
@@ -273,10 +273,10 @@ def show_status(data: Path, json: bool) -> None:
 
 
 STATUS = """
-consent | {consented} | nothing leaves while it is off
-new searches | {waiting} | an update is made of {needed}
+consent | {consented} | nothing is sent while it is off
+new searches | {waiting} | an update needs {needed}
 sent | {releases} | releases, {bytes_sent:,} bytes in all (--log shows them)
-round | {last_round} | of {rounds}, the last one answered, of run {run}
+round | {last_round} | of {rounds}: last round with a reply; run {run}
 privacy | {privacy} | of every release
 report | with each | {cost}
 policy | {accepts} | {declined}
@@ -329,8 +329,8 @@ def cost_of(report: dict[str, Any]) -> str:
     """Describe the content and the privacy cost of the reports."""
     composed = report["composed"]
     return (
-        "nDCG of the lists by their clicks, noised here: "
-        f"ε = {report['epsilon_per_report']:g} each (δ = 0, unit: {report['unit']}), against the coordinator too; "
+        "nDCG of the shown lists by their clicks, with noise added on this device: "
+        f"ε = {report['epsilon_per_report']:g} each (δ = 0, unit: {report['unit']}), also against the coordinator; "
         f"{report['horizon']}: ε = {report['epsilon']:g}, or {composed['epsilon']:.4g} at δ = {composed['delta']:g}; "
-        "it comes on top of the ε of the updates"
+        "add the ε of the updates"
     )

@@ -79,5 +79,5 @@ def main() -> None:
         print(f"quorank: {printable(str(error))}", file=sys.stderr)
         sys.exit(1)
     except MemoryError:
-        print("quorank: there is not enough memory for this", file=sys.stderr)
+        print("quorank: not enough memory", file=sys.stderr)
         sys.exit(1)

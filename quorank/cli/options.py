@@ -15,8 +15,8 @@ Tag = Annotated[str, Option(help="Name of the run in the TREC file.")]
 Fold = Annotated[int, Option(help="Fold of a collection with five folds.")]
 
 # devices and parties that join
-InvitationFile = Annotated[Path | None, Option(help="Invitation, needed once: the folder keeps it.")]
-Consent = Annotated[Literal["on", "off"] | None, Option(help="Consent to take part, or withdraw.")]
+InvitationFile = Annotated[Path | None, Option(help="Invitation file; needed once.")]
+Consent = Annotated[Literal["on", "off"] | None, Option(help="Give or withdraw consent to take part.")]
 
 
 def at_most_one(**flags: bool) -> str:

@@ -22,10 +22,10 @@ def predict(
     tag: Tag = "quorank",
     quiet: Quiet = False,
 ) -> None:
-    """Score documents by their raw features: one score a line, in the file's order.
+    """Score documents by their raw features: one score per line, in the file's order.
 
-    Missing features are filled and features are normalised as the ranker's
-    file says. CSV and Parquet columns are found by the names of the features;
+    Missing features are filled, and features normalised, by the constants of
+    the ranker file. CSV and Parquet columns are found by the names of the features;
     qid, docid and label are optional columns.
     """
     from quorank.data.feature_tables import read_feature_table

@@ -45,12 +45,12 @@ def plan(
     most: Annotated[
         int | None, Option(help="With arrivals: maximum number of rounds of a client.", show_default="all")
     ] = None,
-    rest: Annotated[int, Option(help="With arrivals: rounds that a client rests after each.")] = 0,
-    clip: Annotated[float, Option(help="Clipping norm of an update, for the server step.")] = 0.05,
+    rest: Annotated[int, Option(help="With arrivals: rounds that a client rests after each reply.")] = 0,
+    clip: Annotated[float, Option(help="Clipping norm of an update, for the recommended server step.")] = 0.05,
     parameters: Annotated[
-        int, Option(help="Parameters of the ranker; a linear one has one for each feature. The noise grows with them.")
+        int, Option(help="Number of parameters of the ranker; a linear ranker has one per feature.")
     ] = 46,
-    interactions: Annotated[int, Option(help="Interactions in an update, for the momentum of clients.")] = 4,
+    interactions: Annotated[int, Option(help="Interactions per update, for the recommended client momentum.")] = 4,
     accountant: Annotated[Literal["pld", "rdp"], Option(help="pld is tighter, rdp faster.")] = "pld",
     json: Json = False,
 ) -> None:
@@ -109,9 +109,9 @@ epsilon | {epsilon:.4g} | at delta {delta:g}, for one client ({neighbouring}), o
 participation | {participation} | {cohort:,} of {clients:,} clients a round{arrivals}
 signal to noise | {signal_to_noise[run]:.3g} | at most, over the run; {signal_to_noise[round]:.3g} a round, with \
 {parameters} parameters
-server step | {server_step:.3g} | with clip {clip:g}; the default of a file without a server, whose final ranker is a \
-denoised mean
-momentum | {client_momentum:.3g} | of clients: client_momentum = {client_momentum:.3g}
+server step | {server_step:.3g} | recommended with clip {clip:g}; used where a file states no server, with a denoised \
+mean as the final ranker
+momentum | {client_momentum:.3g} | recommended: client_momentum = {client_momentum:.3g}
 """
 
 
@@ -119,11 +119,13 @@ def _show_plan(plan: dict[str, Any]) -> None:
     arrivals = f" at most, each in at most {plan['participations']:,} of {plan['rounds']:,}; arrivals are public"
     print_rows(*rows_of(PLAN, plan | {"arrivals": arrivals if plan["participation"] == "arrivals" else ""}))
     if not plan["feasible"]:
-        print_text("nothing can be learned within this budget: the noise exceeds the update of a cohort that agrees")
+        print_text(
+            "nothing can be learned within this budget: the noise exceeds the mean update even if all clients agree"
+        )
     elif plan["costly"]:
         print_text(
             f"with {plan['parameters']} parameters this budget costs more than 1 % of nDCG@10 in experiments "
-            "(docs/results/privacy.md): raise epsilon, find more clients, or choose fewer features"
+            "(docs/results/privacy.md): increase epsilon or the number of clients, or choose fewer features"
         )
 
 
@@ -137,14 +139,14 @@ def ledger(
 ) -> None:
     """List the releases of a run's clients, and their total privacy loss.
 
-    The ε of an accounted run is recomputed from its releases; exit code 1 if
-    the ledger states another. For several runs, or with --delta, the loss is
+    The ε of an accounted run is recomputed from its releases. The exit code is
+    1 if the ledger states another ε. For several runs, or with --delta, the loss is
     composed for a client that was in each of them.
     """
     from quorank.privacy.ledger import compose_runs, read_ledger
 
     places = [run.resolve() for run in runs]
-    sentence = "named twice; a run's releases count once"
+    sentence = "given twice; a run's releases count once"
     for run, place in zip(runs, places, strict=True):
         require(places.count(place) == 1, "run.named-twice", sentence, f"{run}")
     contents = [read_ledger(run) for run in runs]
@@ -175,13 +177,15 @@ def _shared_noise(runs: Sequence[Path]) -> dict[str, Any]:
 
     by_seed: dict[int, list[str]] = {}
     for run in runs:
-        if (run / SUMMARY).is_file():  # a coordinator draws from a secret of its own
+        if (run / SUMMARY).is_file():  # a coordinator draws its noise from a secret
             by_seed.setdefault(read_json(run / SUMMARY, RunSummary)["seed"], []).append(f"{run}")
     shared = {seed: names for seed, names in by_seed.items() if len(names) > 1}
     if not shared:
         return {"shared_seeds": []}
     which = "; ".join(f"{', '.join(names)}: drawn from seed {seed}" for seed, names in shared.items())
-    sentence = "runs of one seed share their noise, which a difference of their sums takes off, so no ε holds for both"
+    sentence = (
+        "runs with one seed share their noise, which cancels in the difference of their sums: no ε holds for both"
+    )
     return {"epsilon": None, "method": f"{sentence} ({which}); repeat with other seeds", "shared_seeds": [*shared]}
 
 
@@ -197,10 +201,10 @@ def _recounted(run: Path, content: dict[str, Any]) -> tuple[float | None, str]:
     if stated is None or (again is not None and abs(again - stated) <= 1e-6 * max(again, 1.0)):
         return again, ""
     if again is None:
-        computed = "this version states none for such releases"
+        computed = "this version computes no ε for such releases"
     else:
-        computed = f"its releases add up to {again:.6g} (for one client, whole run, at the ledger's δ)"
-    return again, f"{run}: the ledger says ε = {stated:.6g}, {computed}"
+        computed = f"its releases compose to {again:.6g} (for one client, whole run, at the ledger's δ)"
+    return again, f"{run}: the ledger states ε = {stated:.6g}, {computed}"
 
 
 def _show_together(result: dict[str, Any]) -> None:
@@ -269,10 +273,10 @@ def audit(
     """Attack a run to refute its privacy claim.
 
     The run is repeated with canary clients. Guesses about their membership
-    give a lower bound on ε; a bound above the claim fails the audit, with exit
-    code 1, and one below proves nothing. So does noise that differs from the
-    noise which the claim asks for. Then clicks are guessed from updates, under
-    each kind of release.
+    give a lower bound on ε. The audit fails, with exit code 1, if the bound
+    exceeds the claim or the noise differs from the planned noise. A passed
+    audit proves nothing. Then an attack guesses clicks from updates, for each
+    kind of release.
     """
     from quorank.experiments.audit import audit_experiment
     from quorank.experiments.experiment import Experiment
@@ -299,13 +303,13 @@ claimed | ε = {claimed[epsilon]:.4g} | at δ = {claimed[delta]:g} for one clien
 claimed | no ε | {no_claim}
 lower bound | ε ≥ {lower_bound:.3g} | at δ = {delta:g}, {confidence:.0%} confidence: {correct} of {guesses} guesses about \
 {canaries} canaries were correct
-ceiling | ε ≥ {ceiling:.3g} | if all guesses were correct: guesses about {canaries} canaries refute no larger claim
-noise | {noise[deviation]:.4g} | of the planned standard deviation, {noise[low]:.4g} to {noise[high]:.4g} by \
-{noise[numbers]:,} numbers; below {noise[noticed_below]:.3g} it would fail with 95 % probability
-shape | {noise[distance]:.4f} | largest distance from the normal distribution function; beyond \
-{noise[noticed_beyond]:.4f} it would fail with 95 % probability
-repeated | {noise[repeated]:,} | rounds with the noise of an earlier one
-verdict | {verdict} | of the claim; a bound below it proves nothing
+ceiling | ε ≥ {ceiling:.3g} | largest possible bound with {canaries} canaries; a larger claim cannot be refuted
+noise | {noise[deviation]:.4g} | of the planned standard deviation, {noise[low]:.4g} to {noise[high]:.4g} from \
+{noise[numbers]:,} samples; a ratio below {noise[noticed_below]:.3g} fails with 95 % probability
+shape | {noise[distance]:.4f} | largest distance from the normal distribution function; a distance above \
+{noise[noticed_beyond]:.4f} fails with 95 % probability
+repeated | {noise[repeated]:,} | rounds that repeat the noise of an earlier round
+verdict | {verdict} | of the claim; a bound below the claim does not prove it
 published | {refuted} | the published ε = {published[epsilon]:g}, for one client and the whole run
 clicks | not attacked | {skipped}
 """
@@ -318,7 +322,7 @@ def _show_audit(result: dict[str, Any]) -> None:
     study = result.get("reconstruction") or {"skipped": None}
     words = result | {
         "skipped": study.get("skipped"),
-        "no_claim": None if claims else "the run makes no claim that could be refuted",
+        "no_claim": None if claims else "the run claims no ε",
         "verdict": ("passed" if result["passed"] else "REFUTED") if claims else None,
         "refuted": "refuted" if result.get("published", {}).get("refuted") else "not refuted",
     }
@@ -326,7 +330,7 @@ def _show_audit(result: dict[str, Any]) -> None:
     if "skipped" in study:
         return
     print_text(
-        f"\nClicks of {study['victims']} clients guessed from the server's view of them, "
+        f"\nClicks of {study['victims']} clients, guessed from the server's view of their updates; "
         f"cohorts of {study['cohort']:,}; the noise is {study['noise']}.\n"
     )
     rows = []

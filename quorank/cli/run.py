@@ -56,7 +56,7 @@ def run(
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Replace an earlier run in the directory.")] = False,
     watch: Annotated[bool, Option("--watch", help="Serve a live page of the run and print its address.")] = False,
-    port: Annotated[int, Option(min=0, max=65535, help="With --watch: port of the page; 0 takes any.")] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help="With --watch: port of the page; 0 takes a free one.")] = 0,
     stay: Annotated[bool, Option("--stay", help="With --watch: serve the page until Ctrl-C.")] = False,
     log: Annotated[
         list[str] | None,
@@ -139,7 +139,7 @@ def _run_one(
     from quorank.reports.report import report_page
 
     if how["resume"]:
-        require(not is_finished(folder), "run.finished", "this run is finished; nothing to resume", str(folder))
+        require(not is_finished(folder), "run.finished", "run is finished; there is nothing to resume", str(folder))
     if experiment.keep_every and experiment.federation.privacy.protects:
         say(f"quorank: warning: {WARNING.format(folder / CLIENTS)}")
     announce, show = compiling(quiet=quiet), None if quiet else show_progress("run")
@@ -174,7 +174,7 @@ def _page(folder: Path, port: int, *, stay: bool) -> Iterator[Callable[[Runner],
         sentence = f"--watch needs {error.name}; install it with: pip install 'quorank[service]'"
         raise BadInput("option.not-installed", sentence, "--watch") from None
     with watched_run(folder.absolute().name, port, stay=stay) as (watch, address):
-        say(f"watch it at {address}")
+        say(f"live page: {address}")
         yield watch.open
 
 
@@ -218,7 +218,7 @@ def run_cells(
     numbers = count(before + 1)
     if not quiet:
         where = f"on {cluster}" if cluster is not None else f"{jobs} at a time"
-        say(f"{total} runs, {before} finished already, {where}")
+        say(f"{total} runs, {before} already finished, {where}")
 
     def finished(cell: Cell, summary: dict[str, Any]) -> None:
         done = next(numbers)

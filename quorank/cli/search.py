@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quorank.search.sources import Source
 
 app = typer.Typer(
-    help="Search your own files, mail and browser history; it learns from your choices, and nothing is collected.",
+    help="Search your own files, mail and browser history; the ranking learns from your choices on this machine.",
     no_args_is_help=True,
 )
 COUNTS = ("added", "changed", "removed", "unchanged")
@@ -67,8 +67,8 @@ def add(
 ) -> None:
     """Index folders, mail and browser history, or update all sources.
 
-    Files that cannot be read are skipped, and the log says why. Nothing is
-    copied elsewhere: the index is in a folder that only you can read.
+    Unreadable files are skipped and listed with the reason. The index is in a
+    folder that only you can read.
     """
     from quorank.search.home import SearchHome
 
@@ -78,7 +78,7 @@ def add(
     with _opened(context) as opened:
         sources = list(_sources(path or (), mbox or (), firefox=firefox, chromium=chromium))
         known = [(stored.id, opened.source(stored.id)) for stored in opened.index.sources()] if not sources else []
-        sentence = "there is nothing to index yet; name a folder, --mbox PATH, --firefox or --chromium"
+        sentence = "nothing to index; give a folder, --mbox PATH, --firefox or --chromium"
         require(sources or known, "source.missing", sentence)
         reports = []
         for number, source in known or [(opened.add(source), source) for source in sources]:
@@ -95,7 +95,7 @@ def _sources(paths: Any, mailboxes: Any, *, firefox: bool, chromium: bool) -> It
     for path in paths:
         yield source_at(path)
     for path in mailboxes:
-        require(path.expanduser().exists(), "file.missing", "there is nothing here", f"--mbox {path}")
+        require(path.expanduser().exists(), "file.missing", "no such file or folder", f"--mbox {path}")
         yield MailSource(str(path.absolute()))
     browsers: dict[str, Any] = {"--firefox": (firefox, FirefoxSource), "--chromium": (chromium, ChromiumSource)}
     for name, (chosen, source) in browsers.items():
@@ -119,7 +119,7 @@ def _progress(name: str) -> Callable[[UpdateReport], None]:
 def _show_added(figures: dict[str, Any]) -> None:
     for source in figures["sources"]:
         counts = ", ".join(f"{source[name]:,} {name}" for name in COUNTS if source[name])
-        print(f"{printable(source['source'])}: {counts or 'nothing there'} ({source['seconds']:.1f} s)")
+        print(f"{printable(source['source'])}: {counts or 'no documents'} ({source['seconds']:.1f} s)")
         for entry in source["log"][:10]:
             print(f"  skipped: {printable(entry['key'])}: {printable(entry['sentence'])}")
         if len(source["log"]) > 10:
@@ -132,7 +132,7 @@ def find(
     query: Annotated[
         list[str], Argument(help='Words, "phrases", title:word, source:mail, type:pdf, since:7d, before:2024-05.')
     ],
-    limit: Annotated[int, Option(min=1, max=200, help="Results.")] = 10,
+    limit: Annotated[int, Option(min=1, max=200, help="Maximum number of results.")] = 10,
     json: Json = False,
 ) -> None:
     """Search, with the best results first."""
@@ -154,8 +154,8 @@ def find(
 @app.command()
 def why(
     context: Context,
-    query: Annotated[list[str], Argument(help="A query.")],
-    limit: Annotated[int, Option(min=1, max=50, help="Results.")] = 5,
+    query: Annotated[list[str], Argument(help="Query.")],
+    limit: Annotated[int, Option(min=1, max=50, help="Maximum number of results.")] = 5,
     json: Json = False,
 ) -> None:
     """Explain the position of each result: band, habit, and each feature's share of the score."""
@@ -180,19 +180,19 @@ def forget(
     context: Context,
     path: Annotated[list[str] | None, Argument(metavar="PATH", help="Documents to forget, by path or address.")] = None,
     query: Annotated[list[str] | None, Option(help="Forget the choices for this query.")] = None,
-    learned: Annotated[bool, Option("--learned", help="Forget all choices, and restore the shipped ranker.")] = False,
+    learned: Annotated[bool, Option("--learned", help="Forget all choices and restore the shipped ranker.")] = False,
     all_: Annotated[bool, Option("--all", help="Forget everything: documents, sources, choices.")] = False,
-    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask for confirmation.")] = False,
     json: Json = False,
 ) -> None:
-    """Erase documents, choices, or everything; no byte of them stays in the search's folder.
+    """Erase documents, choices, or everything from the search's folder.
 
     Your own files are not changed. A forgotten document is not indexed again.
     """
-    sentence = "nothing to forget was given; name paths, --query TEXT, --learned, or --all"
+    sentence = "nothing to forget; give paths, --query TEXT, --learned or --all"
     require(path or query or learned or all_, "option.missing", sentence)
     if (all_ or learned) and not yes:
-        what = "everything that this search knows" if all_ else "all that was learned"
+        what = "all documents, sources and choices" if all_ else "all choices"
         require(
             sys.stdin.isatty(), "option.missing", f"this forgets {what}; add --yes", "--all" if all_ else "--learned"
         )
@@ -201,7 +201,7 @@ def forget(
     with _opened(context) as opened:
         for each in path or ():
             documents = opened.index.at_path(each)
-            require(documents, "document.missing", "this is not in the index; `quorank search find` shows paths", each)
+            require(documents, "document.missing", "not in the index; `quorank search find` shows paths", each)
             opened.forget_documents(documents)
             done["documents"] += len(documents)
         for text in query or ():
@@ -275,7 +275,7 @@ def join(
 @app.command()
 def serve(
     context: Context,
-    port: Annotated[int, Option(min=0, max=65535, help="Loopback port; 0 takes any.")] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help="Loopback port; 0 takes a free one.")] = 0,
     browser: Annotated[bool, Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
     """Serve the page on this machine only, update the index, and take part in a joined federation."""
@@ -287,23 +287,23 @@ def serve(
 @app.command()
 def demo(
     persons: Annotated[int, Option(help="Number of persons, 2 to 6.")] = 3,
-    documents: Annotated[int, Option(help="Documents of each person.")] = 400,
-    queries: Annotated[int, Option(help="Queries that each person searches every day.")] = 20,
-    days_alone: Annotated[int, Option(help="Days before they join.")] = 2,
-    days: Annotated[int, Option(help="Days after they have joined.")] = 6,
-    seed: Annotated[int, Option(help="Seed of every random draw.")] = 1,
+    documents: Annotated[int, Option(help="Number of documents per person.")] = 400,
+    queries: Annotated[int, Option(help="Queries per person and day.")] = 20,
+    days_alone: Annotated[int, Option(help="Days before the persons join.")] = 2,
+    days: Annotated[int, Option(help="Days after the persons have joined.")] = 6,
+    seed: Annotated[int, Option(help="Random seed.")] = 1,
     out: Annotated[
         Path | None,
         Option(help="Folder for all data, which is kept.", show_default="a temporary one, removed at the end"),
     ] = None,
-    once: Annotated[bool, Option("--once", help="End after the last day, without keeping pages open.")] = False,
+    once: Annotated[bool, Option("--once", help="Exit after the last day instead of serving the pages.")] = False,
     json: Json = False,
 ) -> None:
     """Run a demonstration with simulated persons who search alone and in a federation.
 
     Each has notes, searches through a real page, and joins a real service
-    on this machine. At the end the metrics of their lists are printed, and
-    all pages stay open until Ctrl-C.
+    on this machine. At the end it prints the metrics of their lists and
+    serves all pages until Ctrl-C.
     """
     import tempfile
     import time
@@ -353,9 +353,11 @@ def _show_demo(figures: dict[str, Any]) -> None:
     )
     print(f"lists shown: {learned} from the first day to the last; {joining} by joining")
     sent = ", ".join(f"{one['name']} {one['releases']} of {one['bytes_sent']:,} bytes in all" for one in persons)
-    print(f"{figures['service']['rounds']} rounds; releases: {sent}; without noise, which cannot hide a few persons")
+    print(
+        f"{figures['service']['rounds']} rounds; releases: {sent}; no noise: with few persons it would drown the updates"
+    )
     quick = figures["milliseconds"]
     print(f"a search takes {quick['median']:.0f} ms, at most {quick['p95']:.0f} in 95 %")
     for one in persons:
         print(f"{one['name']}: {one['page']}  try: {one['try']}")
-    print(f"operator: {figures['service']['page']}  (self-signed certificate, which the browser will ask about)")
+    print(f"operator: {figures['service']['page']}  (self-signed certificate: the browser shows a warning)")

@@ -78,7 +78,7 @@ def read_settings(assignments: list[str] | None, **options: Any) -> dict[str, An
 def with_address(chosen: dict[str, Any]) -> dict[str, Any]:
     """Add the address at which members reach the service."""
     host, port = chosen.get("host", "127.0.0.1"), chosen.get("port", 9092)
-    sentence = f"--host {host} is every address of this machine; name the one for members with --address"
+    sentence = f"--host {host} listens on all addresses; give the one at which members reach the service with --address"
     require("address" in chosen or host not in ("0.0.0.0", "::", ""), "address.every", sentence)
     return {"address": f"{host}:{port}", **chosen}
 
@@ -155,7 +155,7 @@ def stop(folder: Folder) -> None:
     home = Home.open(folder)
     number, end = home.process(), time.monotonic() + STOP_SECONDS
     if number is None:
-        raise BadInput("coordinator.not-running", "its service is not running", f"{folder}")
+        raise BadInput("coordinator.not-running", "the service is not running", f"{folder}")
     os.kill(number, signal.SIGTERM)
     while home.process() is not None:
         late = f"process {number} has not ended within {STOP_SECONDS:g} s"
@@ -169,7 +169,7 @@ def revoke(folder: Folder, name: Annotated[str, Argument(help="Name of the membe
     with opened(folder) as (_, store):
         member = store.revoke(name)
         store.note("member_revoked", client=member.number)
-    say(f"{name} (client {member.number}) is refused from now on")
+    say(f"{name} (client {member.number}) is revoked; its requests are rejected")
 
 
 def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Output file.")] = None) -> None:
@@ -182,7 +182,7 @@ def ranker(folder: Folder, out: Annotated[Path | None, Option(help="Output file.
     if content is None and path.is_file():
         content = path.read_bytes()
     if content is None:
-        raise BadInput("ranker.missing", "there is no ranker yet; status shows the rounds that are done", f"{folder}")
+        raise BadInput("ranker.missing", "no ranker yet; `status` shows the completed rounds", f"{folder}")
     print(content.decode() if out is None else write_whole(out, content))
 
 
@@ -202,17 +202,17 @@ def files(
 
 STATUS = """
 {state} | | {run}{address}
-up | {uptime_seconds:,.0f} s | {process}
+uptime | {uptime_seconds:,.0f} s | {process}
 rehearsal | | {rehearsal_note}
 phase | | {phase}
 {unit} | {rounds:,} | {planned}
 last round | {last_round_seconds:,.1f} s | {left}
 cohort | {cohort:,} | clients; {needed:,} replies needed, {replies:,} received{waiting}
-enrolled | {counts[enrolled]:,} | {counts[seen]:,} seen lately, {counts[invited]:,} invited, {counts[left]:,} left, \
+enrolled | {counts[enrolled]:,} | {counts[seen]:,} online, {counts[invited]:,} invited, {counts[left]:,} left, \
 {counts[revoked]:,} revoked{invite}
 withheld | | {withheld}
 accepted | {accepted:,} | replies
-refused | {refused_count:,} | {refused_codes}
+rejected | {refused_count:,} | {refused_codes}
 ε | {epsilon_spent:.4g} | spent{epsilon_planned_note}, δ = {epsilon_delta:g}, unit: {epsilon_unit}, {epsilon_horizon}
 ε | none | spent: {unspent}
 quality | {quality_value} | {quality_note}
@@ -229,20 +229,20 @@ def show_status(status: Status, as_json: bool) -> None:
 def status_rows(status: Status) -> list[tuple[str, ...]]:
     """Return the status in rows of name, value and explanation."""
     parties, pending = status.kind == "parties", [str(member.client) for member in status.members if member.waiting]
-    value, note = ("none", "nobody reports it") if status.quality is None else status.quality.words()
+    value, note = ("none", "no reports") if status.quality is None else status.quality.words()
     words: dict[str, Any] = {
         "unit": {"parties": "turns", "tuning": "versions"}.get(status.kind, "rounds"),
         "address": "" if status.address is None else f", reached at {status.address}",
         "process": "not running" if status.process is None else f"process {status.process}",
         "rehearsal_note": "keys and noise follow from the seed: nothing is secret" if status.rehearsal else None,
         "planned": "done" if status.rounds_planned is None else f"of {status.rounds_planned:,}",
-        "left": "" if status.seconds_left is None else f"about {status.seconds_left:,.0f} s are left",
+        "left": "" if status.seconds_left is None else f"about {status.seconds_left:,.0f} s left",
         "waiting": f"; pending: {', '.join(pending[:NAMED])}{' …' * (len(pending) > NAMED)}" if pending else "",
-        "invite": "" if status.counts.enrolled else "; no device has come yet: quorank coordinator invite DIR NAME",
+        "invite": "" if status.counts.enrolled else "; no device has enrolled: quorank coordinator invite DIR NAME",
         "refused_count": sum(status.refused.values()),
         "refused_codes": ", ".join(f"{code} {count:,}" for code, count in sorted(status.refused.items())) or "nothing",
         "epsilon_planned_note": "" if status.epsilon_planned is None else f" of {status.epsilon_planned:.4g} planned",
-        "unspent": "nothing is accounted" if status.rounds else "no round is done",
+        "unspent": "no accounting" if status.rounds else "no completed round",
         "quality_value": value,
         "quality_note": note,
     }
@@ -256,7 +256,7 @@ def status_rows(status: Status) -> list[tuple[str, ...]]:
     rows = rows_of(STATUS, asdict(status) | words)
     rows[1:1] = [(problem.code, "!", problem.sentence) for problem in status.problems]
     for member in status.members if parties else ():
-        waits = ": the session waits for its answer" if member.waiting else ""
+        waits = ": the session waits for its reply" if member.waiting else ""
         rows.append((member.name or f"{member.client}", "", f"{member.state}, {member.phase or 'not begun'}{waits}"))
     for kind, sums in status.traffic.items():
         rows.append((kind, f"{sums.get('envelopes', 0):,}", f"envelopes, {sums.get('bytes', 0):,} bytes"))

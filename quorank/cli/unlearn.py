@@ -37,14 +37,14 @@ def unlearn(
     ] = "fresh",
     compare: Annotated[bool, Option("--compare", help="Also retrain without the clients, and compare.")] = False,
     seeds: Annotated[int, Option(help="With --compare: further retrainings, which measure the noise.")] = 3,
-    threads: Annotated[int | None, Option(min=1, help="Threads; by default all cores. The result is the same.")] = None,
+    threads: Annotated[int | None, Option(min=1, help="Number of threads; results do not depend on it.")] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Forget clients: rebuild the ranker without them and erase their data in the run.
 
-    The others interact again for a tenth of the run's local steps by default, or
-    for all with --method retrain. The rebuilt ranker replaces the old one in RUN,
+    The other clients repeat a tenth of the run's local steps by default, or all
+    of them with --method retrain. The rebuilt ranker replaces the old one in RUN,
     in its summary, report and ledger, and the erasure is verified.
     """
     from quorank.experiments.unlearning.request import unlearn as unlearn_clients
@@ -67,15 +67,15 @@ def unlearn(
 
 RESULT = """
 before | {before:.4f} | nDCG@10 of the ranker with client {who}
-after | {after:.4f} | rebuilt without, in {rounds:,} rounds
-retrained | {retrained:.4f} | from the start without; {least:.4f} to {most:.4f} with other seeds
+after | {after:.4f} | rebuilt without them, in {rounds:,} rounds
+retrained | {retrained:.4f} | retrained from the start without them; {least:.4f} to {most:.4f} with other seeds
 effort | {local_updates_share:.1%} | of retraining's local updates: {local_steps} every {interval} rounds
-zeros | {zero_updates[no_direction]:,} | new updates held no preference and counted 0
+zeros | {zero_updates[no_direction]:,} | new updates had no direction and counted as 0
 distance | {distance[unlearned_to_retrained]:.3f} | rebuilt to retrained; retrainings differ by \
 {distance[retrained_seeds]:.3f}, and the ranker before by {distance[before_to_retrained]:.3f}
-privacy | ε = {privacy[epsilon]:.4g} | per {privacy[unit]}, δ = {privacy[delta]:g}, {privacy[horizon]}, on top of what \
-the run spent
-erased | checked | {gone}; {files_checked} files read again
+privacy | ε = {privacy[epsilon]:.4g} | per {privacy[unit]}, δ = {privacy[delta]:g}, {privacy[horizon]}, in addition to the \
+run's
+erased | checked | {gone}; {files_checked} files checked
 """
 
 

@@ -20,6 +20,7 @@ from quorank.data.normalisation import query_ranges_scaled
 from quorank.errors import BadInput, require
 from quorank.export import target_of
 from quorank.export.exported_ranker import ExportedRanker, ExportTarget, Scorer, short_floats
+from quorank.export.text_features import text_feature_notes
 from quorank.files.atomic import make_folder, read_whole, sha256, write_whole
 from quorank.files.codec import Length
 from quorank.files.documents import MANIFEST, digest_of, json_bytes, parse_json, read_manifest, write_manifest
@@ -161,10 +162,11 @@ def readme(target: ExportTarget, exported: ExportedRanker) -> str:
         f"# Quorank ranker for {target.system}",
         f"{saved.n_features} features in the order of `{ABOUT}`. {prepared}",
         "\n".join([f"| feature | name in {target.system} |", "|---|---|", *renamed]) if renamed else "",
+        text_feature_notes(saved),
         target.instructions(exported).strip(),
-        f"`{VECTORS}` holds rows of features with their expected scores (null is a missing feature). `quorank export check\n"
-        ".` computes the model's scores by `onnxruntime`, or by an evaluator of this format's published description, and\n"
-        "compares them; `--data FILE` compares the scores of a LETOR file.",
+        f"`{VECTORS}` holds rows of features with their expected scores (null is a missing feature).\n"
+        "`quorank export check .` computes the model's scores by `onnxruntime`, or by an evaluator of this format's\n"
+        "published description, and compares them; `--data FILE` compares the scores of a LETOR file.",
         f"Ranker: SHA-256 {saved.digest}",
     )
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -65,7 +65,7 @@ def test_a_tampered_weight_is_found(quorank: Quorank, own_folder: Path) -> None:
     outcome = quorank("export", "check", "out", "--data", "lists.txt", "--json")
     told = json.loads(outcome.out)
     assert outcome.code == 1 and not told["same"] and told["checked"] == {}
-    assert outcome.err.startswith("quorank: out: not the same as its ranker: model.json: not the file")
+    assert outcome.err.startswith("quorank: out: model differs from its ranker: model.json: differs from")
 
 
 def test_scores_that_differ_on_data_are_found(quorank: Quorank, own_folder: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_falsified_ledger_is_said(quorank: Quorank, private_run: Path) -> None
     shutil.copytree(private_run, "again")
     for runs in ([private_run], [private_run, "again"]):
         outcome = quorank("privacy", "ledger", *runs, "--json")
-        assert outcome.code == 1 and "add up to 8" in outcome.err and (len(runs) == 1 or outcome.out == "")
+        assert outcome.code == 1 and "compose to 8" in outcome.err and (len(runs) == 1 or outcome.out == "")
 
 
 def copy_with_seed(run: Path, name: str, seed: int) -> None:
@@ -150,7 +150,7 @@ def test_several_runs_are_composed_at_one_delta(quorank: Quorank, private_run: P
     assert one["together"]["epsilon"] == pytest.approx(8.0)
     shown = quorank("privacy", "ledger", private_run, "again").out
     assert f"ε = {found['together']['epsilon']:.4g} at δ = 1e-05 (unit: client" in shown
-    assert "named twice" in quorank("privacy", "ledger", private_run, "./made").refused()
+    assert "given twice" in quorank("privacy", "ledger", private_run, "./made").refused()
     assert "δ" in quorank("privacy", "ledger", private_run, "again", "--delta", 0).refused()
 
 

@@ -141,7 +141,7 @@ def test_the_command_prints_an_address_that_works_and_stays_only_if_asked(tmp_pa
         try:
             address = ""
             for line in process.stderr:
-                if "watch it at" in line:
+                if "live page: " in line:
                     address = line.split()[-1]
                     break
             get = browser(address)

@@ -104,7 +104,7 @@ def test_members_status_and_files(started: list[list[str]], here: Path) -> None:
         ("ben", 1, "revoked"),
     ]
     assert table["quality"] is None and table["epsilon_spent"] is None
-    assert "no device has come yet" in " ".join(call("status", "home").split())
+    assert "no device has enrolled" in " ".join(call("status", "home").split())
     written = call("files", "home").split()
     assert [Path(path).name for path in written] == [
         "nginx.conf", "quorank-coordinator.service", "quorank-join.service", "Containerfile",

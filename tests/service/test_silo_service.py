@@ -73,7 +73,7 @@ def test_status_names_the_parties_and_who_is_waited_for(held) -> None:
     assert states == {"north": ("invited", True), "south": ("revoked", True), "west": ("not invited", True)}
     assert max(map(len, shown.splitlines())) <= 80
     flat = " ".join(shown.split())
-    assert "north invited, agreement: the session waits for its answer" in flat and "nothing is secret" in flat
+    assert "north invited, agreement: the session waits for its reply" in flat and "nothing is secret" in flat
     assert json.loads(call("status", "home", "--json"))["state"] == "stopped"
 
 

@@ -130,7 +130,7 @@ def test_the_terminal_says_what_is_withheld_and_what_is_not_known_yet(capsys, mo
     assert "not told" in text and "accepted" not in text and "without a reply" not in text
     show_status(Status("devices", "new", "demo", 0.0, quality=Quality("nDCG", least_devices=4)), as_json=False)
     text = " ".join(capsys.readouterr().out.split())
-    assert "no device has come yet" in text and "too few reports" in text and "no round is done" in text
+    assert "no device has enrolled" in text and "too few reports" in text and "no completed round" in text
 
 
 # ---------------------------------------------------------------- metrics
