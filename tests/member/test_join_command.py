@@ -269,7 +269,7 @@ def test_refusals(here, service) -> None:
     assert "need each other" in refused("--data", "device", "--simulate", "small.toml")
     assert "need each other" in refused("--data", "device", "--client", 3)
     assert "choose one" in refused("--data", "device", "--log", "--status")
-    assert "without --bundle" in refused("--data", "device", "--log", "--bundle", "x")
+    assert "cannot be combined with --bundle" in refused("--data", "device", "--log", "--bundle", "x")
     assert "clients 0 to 4" in refused("--data", "device", "--simulate", "small.toml", "--client", 5)
     assert "no such experiment" in refused("--data", "device", "--simulate", "absent.toml", "--client", 1)
     assert "no invitation here" in refused("--data", "device", *SIMULATED)
