@@ -17,9 +17,11 @@ from quorank.text.collection import NAMED_FORMATS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from quorank.member.party_folder import PartyFolder
     from quorank.silos.search.attack import AttackOutcome
 
 _TITLE = 30
+NO_TERM = "nothing is left of the query without stop words; ask with other words"
 Epsilon = Annotated[float, Option(help="ε of one occurrence of a term in a document.")]
 Parties = Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")]
 Seed = Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")]
@@ -41,6 +43,10 @@ def search(
     among: Annotated[int, Option(min=1, max=16, help="Bundles that hide the query; 1 hides nothing.")] = 3,
     top: Annotated[int, Option(min=1, max=1000, help="Number of documents to list.")] = 10,
     wait: Annotated[float, Option(min=0.0, help="With a party's folder: seconds to wait for answers.")] = 60.0,
+    own: Annotated[
+        bool,
+        Option("--own", help="With a party's folder: search its own documents by the group's ranker; send nothing."),
+    ] = False,
     seed: Seed = 1,
     json: Json = False,
 ) -> None:
@@ -48,7 +54,8 @@ def search(
 
     The query is sent hidden among decoys, owners name their best documents by
     number with noisy counts, and the asker ranks them together with its own.
-    With a party's folder the members of its group are asked; with a folder of
+    With a party's folder the members of its group are asked, and own
+    documents are in the order of the group's ranker; with a folder of
     documents all parties run in this process.
     """
     from quorank.member.private_store import FILE
@@ -57,8 +64,12 @@ def search(
     from quorank.silos.search.settings import SearchTerms
 
     if (directory / FILE).is_file():
-        search_party_folder(directory, query, top=top, wait=wait, json=json)
+        if own:
+            search_own_documents(directory, query, top=top, json=json)
+        else:
+            search_party_folder(directory, query, top=top, wait=wait, json=json)
         return
+    require(not own, "option.conflict", "--own needs the folder of a party that has a ranker", f"{directory}")
     terms = SearchTerms(epsilon=epsilon, among=among)
     say("reading documents …")
     read = read_texts(_collections(directory))
@@ -83,6 +94,50 @@ def search(
         "skipped": skipped_of(read),
     }
     print_result(figures, json, _show_search)
+
+
+def search_own_documents(folder: Path, query: str, *, top: int, json: bool) -> None:
+    """Search a party's own documents by its group's ranker, without the network."""
+    from quorank.member.party_folder import RANKER, PartyFolder
+    from quorank.rankers.ranker_file import read_ranker
+    from quorank.silos.training.ranked_search import RankedSearch
+
+    party = PartyFolder.open(folder)
+    sentence = "this party has no ranker yet; wait until its session is done (quorank silo join --data)"
+    require((folder / RANKER).is_file(), "silo-search.too-early", sentence, f"{folder}")
+    saved, setting, name = read_ranker(folder / RANKER), party.terms.setting, party.invitation.name
+    holding = party.source.holding(name, party.terms, query)
+    require(holding.queries, "silo-search.no-term", NO_TERM)
+    search = RankedSearch(holding, setting.searched, saved, setting.features)
+    ranked = search.ranked(holding.queries[0], 0)[:top]
+    found = [
+        {"rank": rank, "document": row, "id": holding.documents.ids[row], "score": score}
+        for rank, (row, score) in enumerate(ranked, 1)
+    ]
+    figures: dict[str, Any] = {"asker": name, "query": query, "terms": list(holding.queries[0]), "found": found}
+    figures |= {"titles": _titles(party, found), "ranker": saved.digest, "documents": holding.n_documents}
+    print_result(figures, json, _show_own_search)
+
+
+def _show_own_search(figures: dict[str, Any]) -> None:
+    rows = [
+        (f"{each['rank']}", _document(each, figures["titles"]), f"{each['score']:.3f}") for each in figures["found"]
+    ]
+    if rows:
+        print_text(table_of(("", "document", "score"), rows, padding=(0, 2, 0, 0)), "")
+    else:
+        print_text("No document holds a word of the query.", "")
+    ranked = f"{figures['documents']:,} documents, by BM25, then by the group's ranker {figures['ranker'][:12]}"
+    print_rows(("searched", figures["asker"], ranked), ("sent", "nothing", "the search was on this machine"))
+
+
+def _titles(party: PartyFolder, found: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the titles of the party's own documents among some results, or the beginnings of their texts."""
+    from quorank.text import read_collection
+
+    ids, source = {each["id"] for each in found if each["id"] is not None}, party.source.collection
+    documents = read_collection(source).documents if source and ids else ()
+    return {each.id: " ".join((each.title or each.body).split())[:200] for each in documents if each.id in ids}
 
 
 def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json: bool) -> None:
@@ -115,7 +170,7 @@ def search_party_folder(folder: Path, query: str, *, top: int, wait: float, json
         raise BadInput("silo-search.refused", str(found["sentence"]))
     figures = found | {
         "query": query,
-        "titles": {},
+        "titles": _titles(party, found["found"]),
         "setting": {
             "perturbation": terms.perturbation,
             "epsilon": terms.epsilon,
@@ -223,10 +278,8 @@ def _collections(directory: Path) -> list[Path]:
 def _show_search(figures: dict[str, Any]) -> None:
     rows = []
     for each in figures["found"]:
-        document = f"number {each['document']}"
-        if each["id"] is not None:
-            document = ": ".join(filter(None, (each["id"], figures["titles"].get(each["id"]))))
-        rows.append((f"{each['rank']}", each["party"], document[:_TITLE], f"{each['score']:.2f}", each["why"][:200]))
+        document = _document(each, figures["titles"])[:_TITLE]
+        rows.append((f"{each['rank']}", each["party"], document, f"{each['score']:.2f}", each["why"][:200]))
     if rows:
         print_text(table_of(("", "party", "document", "score", "words found"), rows, padding=(0, 2, 0, 0)), "")
     else:
@@ -234,6 +287,8 @@ def _show_search(figures: dict[str, Any]) -> None:
     hidden, parties = figures["setting"]["among"], figures["parties"]
     among = f"hidden among {hidden} bundles of {len(figures['terms'])} terms" if hidden > 1 else "hidden among nothing"
     lines = [("asked", figures["asker"], f"the query, {among}; its own documents stay with it")]
+    if figures["own_ranked"]:
+        lines.append(("ranked", figures["asker"], "its own documents, in their places, by the group's ranker"))
     for name, told in parties.items():
         size = f"{told['question_bytes'] + told['answer_bytes']:,} bytes"
         lines.append(("told", name, f"{_left(figures['setting']['most_told'] * len(figures['terms']), told)}; {size}"))
@@ -244,6 +299,13 @@ def _show_search(figures: dict[str, Any]) -> None:
             more = "more, once, for the sums of all parties' term statistics that the ranking uses"
             lines.append(("", f"ε = {figures['statistics_epsilon']:g}", more))
     print_rows(*lines)
+
+
+def _document(found: dict[str, Any], titles: dict[str, str]) -> str:
+    """Return an own document's id and title, or the number of another party's."""
+    if found["id"] is None:
+        return f"number {found['document']}"
+    return ": ".join(filter(None, (found["id"], titles.get(found["id"]))))
 
 
 def _left(search: int, spent: dict[str, Any]) -> str:

@@ -21,8 +21,10 @@ _HEAD, _FILES = 256, 20
 def find_text(source: Path | str) -> TextCollection | None:
     """Return the text collection in a path; None for LETOR files and unknown formats."""
     from quorank.data.importing import find_collection
+    from quorank.data.layout import find_files
     from quorank.errors import BadInput
     from quorank.files.atomic import expand_home
+    from quorank.files.untrusted import read_head
     from quorank.text import read_collection
 
     path = expand_home(source)
@@ -33,8 +35,10 @@ def find_text(source: Path | str) -> TextCollection | None:
         return None
     if path.is_dir():
         try:
-            find_collection(path)
-            return None
+            folder = find_collection(path)
+            (first, *_) = find_files(folder, 1)["train"]
+            if b"qid:" in read_head(first, _HEAD):
+                return None
         except BadInput as error:
             if error.code != "folder.no-collection" or _holds_letor(path):
                 return None

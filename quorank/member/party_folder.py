@@ -29,7 +29,7 @@ from quorank.silos.holdings import Holding, check_texts, generated_holdings, mak
 from quorank.silos.search.ledger import SearchSpending
 from quorank.silos.session.agreement import PartyIdentity, derive
 from quorank.silos.session.terms import SiloTerms, read_identities
-from quorank.text import read_collection
+from quorank.text import Query, read_collection
 from quorank.text.embeddings import open_embedder
 
 SOURCE, STATE = "source", "state"  # facts: source of the documents, and the last stored state of the party
@@ -51,14 +51,16 @@ class FolderSource:
         sentence = "give the party's documents with --collection PATH, or rehearse with --generated NUMBER"
         require((self.collection is None) != (self.generated is None), "option.conflict", sentence)
 
-    def holding(self, name: str, terms: SiloTerms) -> Holding:
-        """Read the party's documents, queries and judgements."""
+    def holding(self, name: str, terms: SiloTerms, query: str | None = None) -> Holding:
+        """Read the party's documents with its queries and judgements, or with one query in their place."""
         parties, seed, setting = len(terms.parties), terms.seed, terms.setting
         wanted = "embedding" in setting.searched.evidence
         sentence = f"the group has agreed on embeddings, and {name} has none; give --embeddings FILE"
         require(not wanted or self.embeddings is not None, "evidence.missing", sentence)
         if self.collection is not None:
             found = read_collection(self.collection).without_empty()
+            if query is not None:
+                found = replace(found, queries=(Query("query", query),), judgements={})
             check_texts(name, found, setting.tokeniser)
             embedder = open_embedder(Path(self.embeddings)) if wanted and self.embeddings is not None else None
             everything = range(len(found.documents)), range(len(found.queries))
@@ -68,7 +70,11 @@ class FolderSource:
         require(0 <= self.generated < parties, "value.out-of-range", sentence, f"--generated {self.generated}")
         generator = Generator(parties=parties, documents=self.documents)
         made = generated_holdings(generator, REHEARSAL_SEED if seed is None else seed)
-        return replace(made[self.generated], name=name)
+        holding = replace(made[self.generated], name=name)
+        if query is None:
+            return holding
+        words = tuple(dict.fromkeys(holding.documents.body.tokeniser.tokenise(query)))
+        return replace(holding, query_ids=("query",) * bool(words), queries=(words,) * bool(words), grades=({},))
 
 
 def _digits(fingerprint: str) -> str:

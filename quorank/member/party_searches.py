@@ -38,6 +38,7 @@ from quorank.silos.search.owner import SearchOwner
 from quorank.silos.search.settings import SearchTerms, distinct_share
 from quorank.silos.session.agreement import AgreedKeys
 from quorank.silos.session.streams import SiloStore
+from quorank.silos.training.ranked_search import RankedSearch
 from quorank.silos.training.statistics import SharedStatistics
 
 LEDGER, NUMBERS = "search.sqlite", "numbers.json"  # private files: entries told to others, and numbers of documents
@@ -156,6 +157,15 @@ class PartySearches:
                 asker.receive_catalogue(other, told)
         return asker
 
+    @cached_property
+    def _own_search(self) -> RankedSearch | None:
+        """Search of the own documents by the group's ranker; None where that needs the embedding of a new query."""
+        raw, setting = self.store.fact("ranker"), self.terms.setting
+        if raw is None or "embedding" in setting.searched.evidence:
+            return None
+        ranker = self.terms.saved_ranker(np.frombuffer(raw, dtype="<f8").astype(np.float64))
+        return RankedSearch(self.holding, setting.searched, ranker, setting.features)
+
     def close(self) -> None:
         """Close the ledger."""
         if "owner" in self.__dict__:
@@ -267,6 +277,8 @@ class PartySearches:
             for other in self._others
             if other not in search["found"] and other not in search["refused"]
         }
-        ranked = self.asker.ranked(asked, answers, search["top"])
-        epsilon = self.terms.statistics_epsilon
-        return GroupSearchResult(self.name, asked.terms, ranked, dict(search["refused"]) | missing, told, epsilon)
+        own = self._own_search
+        rows = [] if own is None else [row for row, _ in own.ranked(asked.terms)]
+        ranked = self.asker.ranked(asked, answers, search["top"], rows)
+        epsilon, refused = self.terms.statistics_epsilon, dict(search["refused"]) | missing
+        return GroupSearchResult(self.name, asked.terms, ranked, refused, told, epsilon, own is not None)

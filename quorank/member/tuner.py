@@ -20,6 +20,7 @@ from quorank.privacy.streams import SECRET_BYTES
 from quorank.protocol.http_client import ServedTask, ServiceClient
 from quorank.protocol.invitation import Invitation
 from quorank.tuning.field import DeviceSums, TuningTask, TuningTerms, read_task, study_reply
+from quorank.tuning.searches import Listed, check_items
 
 if TYPE_CHECKING:
     from quorank.tuning.heuristics.heuristic import Heuristic
@@ -108,16 +109,23 @@ class Tuner(SyncedMembership[TuningTerms]):
         task = self.task if self.terms.learns(self.key.public) else None
         return self.heuristic.named(self.heuristic.shipped if task is None else task.published)
 
-    def record(self, items: Any) -> None:
+    def record(self, items: Any, chosen: int | None = None) -> None:
         """Learn from searches; without consent, in a control arm and before the first version this does nothing.
 
         Args:
-            items: Items as the heuristic's score takes them, with the chosen item of each search.
+            items: The shown items of one search in their order, for a score made by `one_by_one`; without `chosen`, items
+                in the columns of the heuristic's score, with the chosen item of each search.
+            chosen: Position of the chosen item among the shown ones, from 0.
 
         Raises:
-            BadInput: `device.closed`.
+            BadInput: `searches.unknown-choice` where no item stands at `chosen`, `searches.wrong-shape`, `device.closed`.
         """
         self._check_open()
+        if chosen is not None:
+            items = Listed.of([items], [chosen])
+        sentence = "expected the shown items and the position of the chosen one: record(items, chosen=0)"
+        require(hasattr(items, "offsets"), "searches.wrong-shape", sentence)
+        check_items(items)
         task = self.task
         if task is None or task.asks_metrics or not self.store.consent or not self.terms.learns(self.key.public):
             return

@@ -30,6 +30,21 @@ from quorank.kernels.arrays import Doubles
 
 FIELD_FEATURES = ("length", "TF", "IDF", "TF-IDF", "BM25", "LMIR.ABS", "LMIR.DIR", "LMIR.JM")
 FEATURE_NAMES = tuple(f"{name} of {part}" for part in ("body", "title") for name in FIELD_FEATURES)
+FIELD_DEFINITIONS = (
+    "L",
+    "Σ c/L",
+    "Σ idf over the terms with c > 0, idf = ln(1 + (N − df + ½)/(df + ½))",
+    "Σ idf·c/L",
+    "Σ idf·c·(k₁ + 1)/(c + k₁·(1 − b + b·L/mean L)), k₁ = 1.2, b = 0.75",
+    "Σ ln(max(c − δ, 0)/L + δ·u/L·p), δ = 0.7",
+    "Σ ln((c + μ·p)/(L + μ)), μ = 2000",
+    "Σ ln((1 − λ)·c/L + λ·p), λ = 0.1",
+)
+"""Formulas of FIELD_FEATURES with the default parameters; sums are over the terms of the query."""
+SYMBOLS = (
+    "c: count of the term in the field of the document; L: terms in the field; u: different terms in it; N: documents; "
+    "df: documents whose field holds the term; p: count of the term in all documents / length of all documents"
+)
 HALF = 0.5  # occurrences that stand for none
 
 

@@ -64,3 +64,11 @@ def test_letor_rows_without_their_layout_are_no_texts(quorank: Quorank, name: st
     (Path("letor") / name).write_text("2 qid:1 1:0.5 2:0.1\n0 qid:1 1:0.2 2:0.3\n")
     for verb in ("stats", "import"):
         assert "train.txt" in quorank("data", verb, "letor").refused()
+
+
+def test_texts_named_like_the_splits_of_letor_are_texts(quorank: Quorank) -> None:
+    Path("texts").mkdir()
+    for name in ("train.txt", "vali.txt", "test.txt"):
+        (Path("texts") / name).write_text(f"Title\n\n{ENGLISH}\n")
+    found = json.loads(quorank("data", "stats", "texts", "--json").out)
+    assert (found["kind"], found["format"], found["documents"]) == ("text", "folder of text files", 3)

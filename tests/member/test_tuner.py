@@ -19,8 +19,9 @@ from quorank.member.private_store import FILE
 from quorank.protocol.keys import MemberKey
 from quorank.service.enrolment import invite
 from quorank.service.holders.tuning import VERSIONS, WEIGHTS, TuningHome, settings_of
-from quorank.tuning.field import TuningTask
+from quorank.tuning.field import FieldTuning, TuningTask
 from quorank.tuning.heuristics.frecency import DECAY_FRECENCY, FRECENCY
+from quorank.tuning.heuristics.heuristic import Heuristic, Weight, one_by_one
 from quorank.tuning.histories.scenarios import SCENARIOS
 from quorank.tuning.models import read_model
 from quorank.tuning.rules import Count
@@ -112,6 +113,27 @@ def search(tuner: Tuner, number: int = 0) -> None:
 
 def replies(service: Any) -> list[bytes]:
     return [asked.body for asked in service.heard if asked.target == "/v1/reply"]
+
+
+def test_the_shown_items_and_the_chosen_one_are_a_search(tmp_path: Path) -> None:
+    """`record(items, chosen)` of an application whose score is a plain function of one item."""
+    weights = Weight("recent", 1.0, 0.0, 5.0, step=0.1), Weight("title", 2.0, 0.0, 5.0, step=0.1)
+    score = one_by_one(["recent", "title"], lambda item, weight: weight["recent"] * item[0] + weight["title"] * item[1])
+    heuristic = Heuristic("notes", weights, (), score)
+    service = TuningAnswers(FieldTuning(heuristic, iterations=5))
+    shipped = heuristic.shipped
+    with service.running(tmp_path) as made:
+        made.published = ("tuning", TuningTask(0, shipped, shipped, shipped, asks_metrics=False).encode("run"))
+        with Tuner.open(tmp_path / "device", heuristic, made.invitation(tmp_path / "one.json", code=CODE)) as tuner:
+            tuner.consent(True)
+            tuner.sync()
+            tuner.record([(3, 0), (1, 1), (0, 2)], chosen=1)
+            with refused("searches.unknown-choice"):
+                tuner.record([(3, 0)], chosen=1)
+            with refused("searches.wrong-shape"):
+                tuner.record([(3, 0)])
+            assert tuner.sync(force=True).outcome == "sent"
+        assert decode_reply(replies(made)[-1]).interactions == 1
 
 
 def test_a_version_is_answered_once_with_the_mean_of_its_searches(service: Any, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import os
 import sqlite3
 import stat
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from quorank.data.logs import browser_history
 from quorank.data.logs.browser_history import VISIT_TYPES, read_bookmarks, transition_type
 from quorank.errors import BadInput
 from quorank.files.untrusted_database import UntrustedDatabase
+from quorank.search.sources.browsers import FirefoxSource
 from quorank.tuning.histories.generated import Suggestions
 from quorank.tuning.histories.visits import History, find_searches, pages_at, read_histories
 
@@ -69,6 +73,18 @@ def test_pages_visits_bookmarks_and_input_history(places: Path) -> None:
     counts = history.counts()
     assert counts["pages"] == 3 and counts["visits"] == 5 and counts["span_days"] == pytest.approx(98)
     assert counts["types"] == {"link": 2, "typed": 2, "redirect-temporary": 1}
+
+
+@pytest.mark.parametrize("pack", [gzip, lzma])
+def test_a_packed_database_is_read_like_the_plain_one(places: Path, tmp_path: Path, pack: Any) -> None:
+    packed = tmp_path / "places.sqlite.gz"
+    packed.write_bytes(pack.compress(places.read_bytes()))
+    assert read_file(packed).counts() == read_file(places).counts()
+    found = FirefoxSource(str(packed)).scan({})
+    assert [each.key for each in found] == [each.key for each in FirefoxSource(str(places)).scan({})]
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with refused("file.damaged"):
+        read_file(packed)
 
 
 def test_suggestions_at_a_moment_see_only_what_was_before(places: Path) -> None:

@@ -2,7 +2,7 @@
 
 A browser keeps its database locked while it runs, and SQLite's own read-only mode creates files (-shm, -wal) in the folder
 of a database with a write-ahead log. The database and its log are therefore copied into a private temporary folder, where
-SQLite recovers the log. The browser's files are only read.
+SQLite recovers the log. The browser's files are only read. A packed copy (gzip, bzip2 or xz) is unpacked there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from quorank.errors import BadInput, require
 from quorank.files.atomic import expand_home
 from quorank.files.documents import load_json
-from quorank.files.untrusted import read_bounded
+from quorank.files.untrusted import packing_of, read_bounded
 from quorank.files.untrusted_database import UntrustedDatabase, damaged_database
 
 FIREFOX_FILE, CHROMIUM_FILE, BOOKMARKS_FILE = "places.sqlite", "History", "Bookmarks"
@@ -178,9 +178,11 @@ def _status(path: Path) -> list[tuple[int, int] | None]:
 
 
 def copy_files(path: Path, copy: Path) -> bytes:
-    """Copy the database and its log; return the first bytes of its rollback journal, if there is one."""
+    """Copy the database, unpacked, and its log; return the first bytes of its rollback journal, if there is one."""
     try:
         shutil.copyfile(path, copy)
+        if packing_of(copy) is not None:
+            copy.write_bytes(read_bounded(copy, MOST_DATABASE))
         if (log := _beside(path, "-wal")).exists():
             shutil.copyfile(log, _beside(copy, "-wal"))
         if (journal := _beside(path, "-journal")).exists():

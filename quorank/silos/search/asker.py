@@ -188,16 +188,24 @@ class SearchAsker:
             for at, row in enumerate(held)
         ]
 
-    def ranked(self, asked: AskedQuery, answers: Mapping[str, bytes], top: int) -> tuple[ScoredDocument, ...]:
+    def ranked(
+        self, asked: AskedQuery, answers: Mapping[str, bytes], top: int, own_rows: Sequence[int] = ()
+    ) -> tuple[ScoredDocument, ...]:
         """Rank the asker's own documents and those in the owners' answers together.
 
-        The highest score comes first, of equal ones by party and number.
+        The highest score comes first, of equal ones by party and number. Own documents in `own_rows`, best first by the
+        group's ranker, take the places of own documents in that order.
         """
         found = self.own(asked.terms)
         for owner, raw in answers.items():
             found += self.read(asked, raw, owner)
         scored = [each for each in found if each.score > 0]
-        return tuple(sorted(scored, key=lambda each: (-each.score, each.party, each.number))[:top])
+        scored.sort(key=lambda each: (-each.score, each.party, each.number))
+        place = {row: at for at, row in enumerate(own_rows)}
+        own = [each for each in scored if each.party == self.name]
+        own.sort(key=lambda each: place.get(each.number, len(place)))
+        ordered = iter(own)
+        return tuple(next(ordered) if each.party == self.name else each for each in scored)[:top]
 
 
 def _found(

@@ -31,6 +31,7 @@ class GroupSearchResult:
     refused: Mapping[str, str]  # party → reason why it has not answered
     parties: Mapping[str, Mapping[str, Any]] = field(repr=False)  # party → bytes, budget and guarantee
     statistics_epsilon: float | None = None  # ε of one occurrence in the group's summed statistics
+    own_ranked: bool = False  # whether own documents are in the order of the group's ranker
 
     def to_table(self) -> dict[str, Any]:
         """Return the result as JSON values."""

@@ -88,35 +88,48 @@ class PartySearch:
     def _space(self) -> LatentSpace:
         return LatentSpace.build(self.party.documents.body)
 
-    def rows(self, query: int, grades: Grades) -> QueryRows:
-        """Return the list of a query in the order of the search, with unnormalised features."""
+    def candidates(self, terms: Sequence[str], query: int | None = None) -> tuple[Integers, Doubles]:
+        """Search the party's documents.
+
+        Args:
+            terms: Different terms of the query.
+            query: Number of the party's query, whose embedding is compared where embeddings are agreed on.
+
+        Returns:
+            (documents,) rows in the order of the search, and their (documents, features) unnormalised features.
+        """
         party, index = self.party, self.party.documents.body
-        terms = party.queries[query]
         ids = index.term_ids(terms)
         scores = index.bm25(ids, self.features)
         found = index.holding(ids)
         rows = found[np.argsort(-scores[found], kind="stable")[: self.searched.depth]]
         columns = [party.documents.features(terms, rows, self.features, self._statistics(terms))]
         columns += [self._evidence(name, query, ids, scores, rows)[:, None] for name in self.searched.evidence]
+        return rows, np.hstack(columns)
+
+    def rows(self, query: int, grades: Grades) -> QueryRows:
+        """Return the list of a query in the order of the search, with unnormalised features."""
+        party = self.party
+        rows, features = self.candidates(party.queries[query], query)
         labels = np.array([grades.get(int(row), 0) for row in rows], dtype=np.int8)
         names = [party.documents.ids[row] for row in rows]
-        return QueryRows(f"{party.name}:{party.query_ids[query]}", names, np.hstack(columns), labels)
+        return QueryRows(f"{party.name}:{party.query_ids[query]}", names, features, labels)
 
-    def _evidence(self, name: str, query: int, ids: Int32s, scores: Doubles, rows: Integers) -> Doubles:
+    def _evidence(self, name: str, query: int | None, ids: Int32s, scores: Doubles, rows: Integers) -> Doubles:
         index = self.party.documents.body
         if name == "feedback":
             return Feedback().scores(index, ids, scores, self.features)[rows]
         if name == "latent":
             return self._space.cosines(ids, rows)
-        assert self.party.embedded is not None
+        assert self.party.embedded is not None and query is not None
         return self.party.embedded.cosines(query, rows)
 
-    def lists(self, queries: Sequence[int], grades: Sequence[Grades]) -> SearchedLists:
-        """Return the lists of some queries; one without results is empty and counts 0."""
+    def lists(self, queries: Sequence[int], grades: Sequence[Grades], k: int = TOP) -> SearchedLists:
+        """Return the lists of some queries, to be judged at k; one without results is empty and counts 0."""
         rows = [self.rows(query, grades[query]) for query in queries]
         judged = [np.array(sorted(grades[query].values(), reverse=True), dtype=np.int64) for query in queries]
         width = len(self.searched.feature_names)
-        return SearchedLists(to_ranking_data(rows, width), _ideal(judged, TOP), _ideal(judged))
+        return SearchedLists(to_ranking_data(rows, width), _ideal(judged, k), _ideal(judged), k)
 
 
 def _ideal(judged: Sequence[Integers], k: int | None = None) -> Doubles:
@@ -130,8 +143,9 @@ class SearchedLists:
     """Labelled lists of a party with normalised features."""
 
     data: RankingData
-    ideal_top: Doubles = field(repr=False)  # (lists,) DCG@10 of the best order of all documents of the party
+    ideal_top: Doubles = field(repr=False)  # (lists,) DCG@k of the best order of all documents of the party
     ideal: Doubles = field(repr=False)  # (lists,) DCG of it
+    k: int = TOP
 
     @property
     def n_lists(self) -> int:
@@ -140,13 +154,13 @@ class SearchedLists:
     @staticmethod
     def joined(parts: Sequence[SearchedLists]) -> SearchedLists:
         """Concatenate the lists of several parties."""
-        ideals = zip(*((part.ideal_top, part.ideal) for part in parts), strict=True)
-        return SearchedLists(join_parts([part.data for part in parts]), *(np.concatenate(each) for each in ideals))
+        top, whole = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ideal_top", "ideal"))
+        return SearchedLists(join_parts([part.data for part in parts]), top, whole)
 
     def ndcg(self, thetas: Sequence[Doubles], ranker: Ranker = LINEAR) -> Doubles:
-        """Compute (rankers, lists) nDCG@10 over all documents of the party."""
-        found = Evaluator(self.data, ranker, k=TOP).per_query(thetas)[0]
-        return np.asarray(found * _ratio(ideal_dcg(self.data, TOP), self.ideal_top))
+        """Compute (rankers, lists) nDCG@k over all documents of the party."""
+        found = Evaluator(self.data, ranker, k=self.k).per_query(thetas)[0]
+        return np.asarray(found * _ratio(ideal_dcg(self.data, self.k), self.ideal_top))
 
     def figures(self, thetas: Sequence[Doubles], ranker: Ranker = LINEAR) -> list[Figures]:
         """Compute ERR, nDCG@10 and nDCG of each ranker: means over the queries that have a relevant document."""
