@@ -50,7 +50,7 @@ class Tuner(SyncedMembership[TuningTerms]):
     >>> terms = FieldTuning(heuristic, iterations=20).terms("run").table()
     >>> desk = Invitation("desk", "https://127.0.0.1:9", MemberKey.create().public, terms, code=bytes(32))
     >>> desk.write(Path("invitation.json"))
-    >>> with Tuner.open("device", heuristic, "invitation.json") as tuner:
+    >>> with Tuner.open("tuning", heuristic, "invitation.json") as tuner:
     ...     tuner.consent(True)
     ...     tuner.weights()  # the shipped ones until the first `tuner.sync()`
     {'recent': 1.0, 'title': 2.0}
