@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from docsite.formulas import with_formulas
 from docsite.links import STAGED, broken_links, leaves_docs
 from docsite.markdown import first_heading, links
 from docsite.navigation import navigation
@@ -68,7 +69,7 @@ def stage(pages: Mapping[str, str]) -> None:
     for path, text in pages.items():
         target = BUILD / "docs" / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(for_site(path, text), encoding="utf-8")
+        target.write_text(with_formulas(for_site(path, text)), encoding="utf-8")
     shutil.copytree(Path(__file__).parent / "assets", BUILD / "docs" / "assets")
     settings = (Path(__file__).parent / "site.toml").read_text(encoding="utf-8")
     tomllib.loads(settings)

@@ -33,7 +33,7 @@ PAGES = sorted(
     if "```" in path.read_text()
 )
 COMMAND: Any = typer.main.get_command(application())
-RUN, SHOWN = ("python", "bash", "toml", "json"), ("text", "csv", "javascript")
+RUN, SHOWN = ("python", "bash", "toml", "json"), ("text", "csv", "javascript", "math")
 """Languages of blocks that run, or are read, and of blocks that are only shown."""
 PORT = "9470"
 """The port of services in the documentation; tests use one that is free."""
@@ -89,6 +89,10 @@ class Reader:
         words = shlex.split(line.replace(PORT, self.port))
         if words == ["wait"]:
             self.finish()
+            return
+        if words[0] == "kill":  # kill %1: the first of the processes that were started with & since the last wait
+            for job in words[1:]:
+                self.started[int(job.removeprefix("%")) - 1].terminate()
             return
         waits = words[-1] != "&"
         words = words if waits else words[:-1]
