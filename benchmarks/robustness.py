@@ -201,14 +201,14 @@ def rules(runs: Runs) -> list[RecordedTable]:
                 change = 100.0 * (base - runs.figures(rule_tables(rule, attack, args), preset)[:, 0]) / base.mean()
                 error = float(change.std(ddof=1)) / math.sqrt(len(change)) if len(change) > 1 else 0.0
                 lost[rule, attack, preset] = float(change.mean()), error
-                cells.append(f"{shown(change.mean())} ±{error:.1f} (≤ {shown(change.max())})")
+                cells.append(f"{shown(change.mean())} ±{error:.1f} (≤\u00a0{shown(change.max())})")
             rows.append((attack, *cells))
         about = (
             f"Loss of offline nDCG@10 in % against the mean without attack ({base.mean():.4f}), {args.seeds} seeds; "
             "± standard error, ≤ worst run."
         )
         head = (f"{preset} clicks", *chosen)
-        tables.append(RecordedTable(f"{setting}, {preset} clicks", head, tuple(rows), about, command()))
+        tables.append(RecordedTable(f"Attacks: {setting}, {preset} clicks", head, tuple(rows), about, command()))
     worst = verdicts(lost, chosen, attacks, args.presets)
     return [*tables, RecordedTable(f"Worst attacks: {setting}", WORST, worst, AIM, command())]
 

@@ -33,6 +33,7 @@ ABOVE, BELOW = 0.36, 0.5  # inches for the title, and for the numbers and the la
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LINE, THIN_LINE = 1.8, 1.2  # units
 BARS = 1.2  # units, of error bars
+LETTER = 0.65  # mean width of a bold letter, in font sizes
 COLOURS = {"ink": "#1f2429", "faint": "#5c6570", "grid": "#dfe3e8"}
 COLOURS |= {f"curve-{number}": colour for number, colour in enumerate(PALETTE, 1)}
 """Colours of files, which have a white ground."""
@@ -142,6 +143,7 @@ def write_picture(path: Path, rows: Sequence[tuple[str, Sequence[Panel]]], title
             placed.append(panel_svg(panel, panel.title, place=place))
             across += size[0]
         width, down = max(width, across), down + max(height for _, height in sizes)
+    width = max([width, *(24.0 + LETTER * size * len(words) for *_, size, words in texts)])
     drawn = render("picture.svg", width=_number(width), height=_number(down), texts=texts, panels=placed)
     return write_whole(path, re.sub(r"var\(--([\w-]+)\)", lambda found: COLOURS[found[1]], drawn).encode())
 

@@ -146,7 +146,7 @@ def read_record(path: Path) -> FigureReport:
 
 
 def _recorded_panel(panel: Panel) -> RecordedPanel:
-    curves = [thin(curve.at(np.isfinite(curve.runs).all(axis=0)), _points(panel)) for curve in panel.curves]
+    curves = [thin(curve.at(np.asarray(np.isfinite(curve.runs).all(axis=0))), _points(panel)) for curve in panel.curves]
     shared = _rounded(curves[0].x) if curves else []
     recorded = []
     for curve in curves:

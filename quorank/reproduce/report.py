@@ -133,22 +133,20 @@ class FigureReport:
 def index_markdown(reports: Iterable[FigureReport]) -> str:
     """Return the Markdown page that lists all figures with their findings."""
     lines = [
-        "# The papers' figures, run again by one command",
+        "# The papers' figures, reproduced by one command each",
         "",
-        "Figures that `quorank reproduce` has run, with the papers' findings counted: a finding *holds* where every "
-        "comparison is significant as the paper says, *in part* where some are and none the other way, and is *undecided* "
-        "where none is. Quick versions are smaller than the papers' experiments: they show trends.",
+        "Figures of the papers as `quorank reproduce` runs them, with the papers' findings counted. A finding *holds* if "
+        "every comparison is significant as the paper says. It holds *in part* if some are and none is the other way, and "
+        "it is *undecided* if none is. Quick versions are smaller than the papers' experiments: they show trends.",
         "",
     ]
     rows = []
     for report in reports:
-        name = report.page_name
-        shown = f"[![{_text(report.figure.title)}]({name}.svg)]({name}.md)" if report.panels else ""
         verdicts = [verdict for _, verdict, _ in report.findings]
         counted = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
-        title = f"[{report.figure.name}]({name}.md)\n{_text(report.figure.header.title)}"
-        rows.append((title, shown, "\n".join(counted) or "–", f"`{report.figure.command}`"))
-    lines += markdown_table(("figure", "", "findings", "again"), rows, plain=False)
+        title = f"[{report.figure.name}]({report.page_name}.md)"
+        rows.append((title, _text(report.figure.header.title), ", ".join(counted) or "–", f"`{report.figure.command}`"))
+    lines += markdown_table(("figure", "comparison", "findings", "command"), rows, plain=False)
     return "\n".join(lines) + "\n"
 
 
