@@ -58,6 +58,9 @@ def join(
     trust_service: Annotated[
         bool, Option("--trust-service", help="Go on without comparing: the service could read everything.")
     ] = False,
+    until_ranker: Annotated[
+        bool, Option("--until-ranker", help="End once this party has the ranker, even if the group searches.")
+    ] = False,
     identity: Annotated[bool, Option("--identity", help="Print this party's public identity and its pins.")] = False,
     document: Annotated[
         int | None, Option(help="Print the id of the document with this number in others' searches.")
@@ -107,11 +110,11 @@ def join(
         changed = consent is not None or confirm is not None or trust_service
         wanted = not status and (not changed or bundle is not None)
         if wanted and (not folder.state.get("done") or folder.terms.search is not None):
-            _take_part(folder, quiet=quiet or json)
+            _take_part(folder, quiet=quiet or json, until_ranker=until_ranker)
         show_status(folder, json)
 
 
-def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
+def _take_part(folder: PartyFolder, *, quiet: bool, until_ranker: bool) -> None:
     from quorank.files.atomic import write_whole
     from quorank.kernels.process import interruptible
     from quorank.member.party import UNCONFIRMED
@@ -166,7 +169,14 @@ def _take_part(folder: PartyFolder, *, quiet: bool) -> None:
                 tell("consent is off, so nothing is sent; set --consent on, also while this runs")
             done = False
             try:
-                done = take_part(party, line, asked, folder.has_consent, seen, enrol=folder.enrol)
+                done = take_part(
+                    party,
+                    line,
+                    lambda: asked() or (until_ranker and party.ranker is not None),
+                    folder.has_consent,
+                    seen,
+                    enrol=folder.enrol,
+                )
             finally:
                 store(party, done=done)
             searching = party.ranker is not None and folder.terms.search is not None
