@@ -156,14 +156,14 @@ def _privacy_text(stated: Mapping[str, Any]) -> str:
 def _notes(results: Results) -> list[str]:
     figure, repetitions = results.figure, results.figure.header.repetitions
     variants, measures, first = results.panels[0].variants, figure.header.measures, figure.variants[0].label
-    lines = [f"One run each: no test. Below: difference from {first}."]
+    lines = [f"One run each: no test. Second line: difference from {first}."]
     if repetitions > 1:
         folds = len({run.setting("data.fold") for run in variants[0].runs})
         spread = f"{folds} folds" if folds > 1 else "one fold"
         units = tested_units([e.against_first for panel in results.panels for e in panel.variants if e.against_first])
         lines = [
-            f"Mean ± standard deviation of {repetitions} runs (own seeds, {spread}). "
-            f"Below: difference from {first}; two-tailed t-test{f' over {units}' if units else ''}, p "
+            f"Mean ± standard deviation of {repetitions} runs (a seed each, {spread}). "
+            f"Second line: difference from {first}; two-tailed t-test{f' over {units}' if units else ''}, p "
             "Bonferroni-corrected within a panel; △▽ p < .05, ▲▼ p < .01."
         ]
     warnings = [e.privacy["warning"] for e in variants if e.privacy and "warning" in e.privacy][:1]
@@ -177,13 +177,13 @@ def _notes(results: Results) -> list[str]:
         ),
         "Discounted: Σ over rounds t of 0.9995ᵗ⁻¹ × the mean nDCG@10 of the lists shown in round t, from the first; a "
         "round: that sum over Σ 0.9995ᵗ⁻¹, so that runs of different length compare.": ONLINE_DISCOUNTED in measures,
-        f"Paper: its own numbers ({papers}), on its own collections and at its own size.": figure.published,
-        f"Differences: each variant minus {first}, run by run with the same seed and fold; the band is a standard error of "
+        f"Paper: published numbers ({papers}), on the paper's collections and at its size.": figure.published,
+        f"Differences: each variant minus {first}, paired by seed and fold; the band is a standard error of "
         "their mean. Bands of values are a standard deviation over runs.": repetitions > 1
         and {*measures} != {ONLINE_DISCOUNTED},
         f"Privacy: {''.join(warnings)}.": warnings,
-        "Findings: comparisons that come out as the paper says, those of them with p < .05 (Bonferroni over the finding), "
-        "and those significantly the other way. Similar means within the margin; it is no test.": results.findings,
+        "Findings: number of comparisons that agree with the paper, of those with p < .05 (Bonferroni over the finding), "
+        "and of those with p < .05 that disagree. Similar: a difference within the margin, without a test.": results.findings,
         f"{figure.collections[0].label} stands for the figure's first collection, also in its findings.": figure.data,
     }
     return [*lines, *(note for note, applies in notes.items() if applies)]

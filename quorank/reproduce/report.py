@@ -45,7 +45,7 @@ class FigureReport:
     @property
     def all_tables(self) -> list[ReportTable]:
         """Findings as a table, then the other tables."""
-        head = ("the paper's findings", "here", "seen")
+        head = ("finding of the paper", "result here", "measured")
         return [*([ReportTable("Findings", head, self.findings)] if self.findings else []), *self.tables]
 
     @property

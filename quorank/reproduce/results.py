@@ -119,8 +119,8 @@ class Finding:
             return "–"
         tested = not self.check.similar and any(c.difference.p is not None for c in self.comparisons)
         sure, opposite = self.significant
-        words = f", {sure} significant, {opposite} significant the other way" if tested else ""
-        return f"{self.agree} of {len(self.comparisons)} as said{words}"
+        words = f", {sure} significantly; {opposite} disagree significantly" if tested else ""
+        return f"{self.agree} of {len(self.comparisons)} agree{words}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entry of results.json."""
