@@ -276,7 +276,7 @@ def commands_page() -> str:
         "",
         *table(
             ("verb", "purpose"),
-            [(f"[`{name}`]({name}.md)", cell(_paragraphs(verb.help)[0])) for name, verb in verbs.items()],
+            [(f"[`{name}`]({name}.md)", _help(_paragraphs(verb.help)[0]).strip()) for name, verb in verbs.items()],
         ),
     ]
     return joined(lines)
@@ -291,7 +291,7 @@ def _command(path: tuple[str, ...], command: Any, level: int) -> Iterator[str]:
     """Yield heading, usage, help and tables of a command, then of the commands below it."""
     yield f"{'#' * level} {' '.join(path)}"
     yield ""
-    yield from (escaped(text) for text in _paragraphs(command.help))
+    yield from (_help(text) for text in _paragraphs(command.help))
     if level == 1:
         yield WROTE
         yield ""
@@ -304,18 +304,24 @@ def _command(path: tuple[str, ...], command: Any, level: int) -> Iterator[str]:
         yield " ".join([*path, *words, "[OPTIONS]" if options else ""]).strip()
         yield "```"
         yield ""
-        rows = [(f"`{p.metavar or _argument(p)}`", cell(p.help or "")) for p in arguments]
+        rows = [(f"`{p.metavar or _argument(p)}`", _help(p.help or "")) for p in arguments]
         if rows:
             yield from table(("argument", "meaning"), rows)
             yield ""
         if options:
             rows4 = [
-                (_option_names(p), _option_type(command, p), _option_default(p), cell(p.help or "")) for p in options
+                (_option_names(p), _option_type(command, p), _option_default(p), _help(p.help or "")) for p in options
             ]
             yield from table(("option", "value", "default", "meaning"), rows4)
             yield ""
     for name, below in inner.items():
         yield from _command((*path, name), below, level + 1)
+
+
+def _help(text: str) -> str:
+    """Return a sentence of `--help` as Markdown, with options as code."""
+    text = text if text.endswith("\n") else " ".join(text.split())
+    return escaped(re.sub(r"(?<![\w`-])--[a-z][\w-]*(?![\w`-])", lambda option: f"`{option[0]}`", text))
 
 
 def _group(command: Any) -> dict[str, Any]:
