@@ -183,7 +183,7 @@ def _notes(results: Results) -> list[str]:
         and {*measures} != {ONLINE_DISCOUNTED},
         f"Privacy: {''.join(warnings)}.": warnings,
         "Findings: number of comparisons that agree with the paper, of those with p < .05 (Bonferroni over the finding), "
-        "and of those with p < .05 that disagree. Similar: a difference within the margin, without a test.": results.findings,
+        "and of those with p < .05 that disagree. Similar: difference within the margin, not tested.": results.findings,
         f"{figure.collections[0].label} stands for the figure's first collection, also in its findings.": figure.data,
     }
     return [*lines, *(note for note, applies in notes.items() if applies)]
