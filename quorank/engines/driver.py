@@ -80,6 +80,7 @@ class Driver:
     members: Callable[[], bytes] = bytes
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    survivors: frozenset[int] = field(default=frozenset(), init=False)  # clients of the last secure sum
     _result: tuple[int, CohortSum] | None = field(default=None, init=False)  # of a round that could not be saved
 
     def round(self, coordinator: Coordinator) -> Report:
@@ -100,7 +101,7 @@ class Driver:
             "start a new run"
         )
         require(len(coordinator.cohort) >= least, "secure-sum.too-few", sentence)
-        storage = coordinator.storage
+        storage, self.survivors = coordinator.storage, frozenset()
         if not simulated and storage is not None and not storage.begin(coordinator.state.round):
             return _no_sum(coordinator)  # devices have begun it with an earlier holder
         for _ in range(TRIES if simulated else 1):
@@ -125,6 +126,7 @@ class Driver:
                     logging.getLogger(__name__).warning("client %d lied in a secure sum: %s", client, code)
                     coordinator.count_refusal(BadInput(code, f"client {client} lied in a secure sum"), client)
             if not (simulated and round_.failed):
+                self.survivors = round_.survivors
                 return _sum_of(coordinator, mechanism, round_, facts)
         if simulated:
             raise Stopped(coordinator.state.round, coordinator.rounds, f"a secure sum failed {TRIES} times in a row")

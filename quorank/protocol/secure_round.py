@@ -271,6 +271,11 @@ class SecureRounds:
         """Clients that sent or returned false shares, with the error code."""
         return {client: code for one in self.rounds for client, code in one.server.liars.items()}
 
+    @property
+    def survivors(self) -> frozenset[int]:
+        """Clients of the opened sums."""
+        return frozenset(client for one in self.rounds if one.total is not None for client in one.server.survivors)
+
     def tasks(self) -> dict[int, bytes]:
         """Return the tasks of clients without a reply to the open phase."""
         return dict(sorted(task for one in self._going for task in one.tasks().items()))

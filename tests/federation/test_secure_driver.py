@@ -175,7 +175,7 @@ def test_devices_in_secure_rounds(tiny_collection, tmp_path) -> None:
     simulator = simulator_of(tiny_collection, federation)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices), MemberNodes())
+    driver = driver_of(devices_network(simulator, devices), MemberNodes(), members=devices[0].listed.head)
     state = simulator.initial()
     report = driver.round(coordinator)
     _, expected = federation.round(state, simulator.gather(state))
@@ -197,7 +197,9 @@ def test_a_device_that_leaves_is_left_out_after_the_deadline(phase, tiny_collect
     simulator = simulator_of(tiny_collection, federation)
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
-    driver = driver_of(devices_network(simulator, devices, {3: (0, phase)}), MemberNodes())
+    driver = driver_of(
+        devices_network(simulator, devices, {3: (0, phase)}), MemberNodes(), members=devices[0].listed.head
+    )
     report = driver.round(coordinator)
     assert report.participants == (8 if phase > MASKED else 7)
     assert driver.clock() >= ANSWER_SECONDS
@@ -209,7 +211,7 @@ def test_too_few_are_no_sum_and_the_ranker_stays(tiny_collection, tmp_path) -> N
     devices = devices_of(simulator, tmp_path)
     coordinator = coordinator_of(simulator)
     gone = dict.fromkeys(range(4), (0, MASKED))
-    driver = driver_of(devices_network(simulator, devices, gone), MemberNodes())
+    driver = driver_of(devices_network(simulator, devices, gone), MemberNodes(), members=devices[0].listed.head)
     before = coordinator.state.theta.tobytes()
     report = driver.round(coordinator)
     assert (report.participants, report.sensitivity, report.update_norm) == (0, 0.0, 0.0)
@@ -229,7 +231,7 @@ def test_the_first_exchange_waits_for_people_and_ends_by_the_rules(tiny_collecti
 
     network = MemoryTransport(answer, [str(c) for c in devices])
     coordinator = coordinator_of(simulator, limits=RoundLimits(deadline=60.0))
-    driver = driver_of(network, MemberNodes())
+    driver = driver_of(network, MemberNodes(), members=devices[0].listed.head)
     assert driver.round(coordinator).participants == 6
     assert 60.0 <= driver.clock() < 70.0
     idle.update({4, 5})  # four of eight are fewer than a sum is made of: the deadline is passed, and nothing happens
@@ -261,7 +263,7 @@ def test_a_round_that_was_begun_before_a_kill_is_given_up(tiny_collection, tmp_p
         driver_of(network, MemberNodes(), stop=shot).round(made())
     assert storage.begun == 0
     coordinator = made()
-    driver = driver_of(network, MemberNodes())
+    driver = driver_of(network, MemberNodes(), members=devices[0].listed.head)
     assert driver.round(coordinator).participants == 0
     assert driver.round(coordinator).participants == CLIENTS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from devices import simulator_of, state_after
+from devices import simulator_of, state_after, terms_of
 from fleets import Fleet, enrolled, held_coordinator, sent
 
 from quorank.engines.process import Simulator
@@ -16,8 +16,10 @@ from quorank.federation.reply import decode_task
 from quorank.privacy import SecureSum
 from quorank.protocol import frames
 from quorank.protocol.keys import SIGNATURE, MemberKey, open_letter
+from quorank.protocol.messages import leaving_request
 from quorank.protocol.secure_round import SecureMember, open_envelope, parse_opening
 from quorank.protocol.transport import BUSY, Failure
+from quorank.service.holders.devices import LeavingDesk
 
 CLIENTS, ROUNDS, LIMITS = 8, 3, RoundLimits(deadline=60.0)
 
@@ -92,6 +94,23 @@ def test_who_leaves_in_the_middle_is_left_out(said, fleet) -> None:
     assert (fleet.now - began < 30.0) == said, "who says so is not waited for"
     fleet.quiet = {4: 1}
     assert holder.round(coordinator).participants == CLIENTS - 1
+
+
+def test_a_member_of_no_sum_is_let_go_at_once_and_others_by_a_rebuilding(fleet) -> None:
+    fleet.quiet = {4: 1, 5: 3, 6: 4}  # before its keys, before its masked input, after it
+    holder = fleet.holder()
+    coordinator = held_coordinator(holder, fleet.simulator, limits=LIMITS)
+    assert holder.round(coordinator).participants == CLIENTS - 2
+    assert [holder.has_contributed(client) for client in (4, 5, 6, 7)] == [False, False, True, True]
+    theta = coordinator.state.theta.tobytes()
+    desk = LeavingDesk(coordinator, fleet.simulator.initial().theta, holder=holder)
+    for client in (4, 5, 6):
+        request = leaving_request(terms_of(fleet.simulator, client), fleet.keys[client], 5.0, bytes(16))
+        assert not sent(fleet.store, client, "leave", 0, request).code
+    desk.look()
+    desk.read_requests()
+    assert [fleet.store.leaving(client)[1] is not None for client in (4, 5, 6)] == [True, True, False]
+    assert [leaver.client for leaver in desk.pending] == [6] and coordinator.state.theta.tobytes() == theta
 
 
 def test_identities_are_those_of_the_enrolment(fleet) -> None:

@@ -65,8 +65,7 @@ class LeavingDesk(Departures):
         return bool(self.pending) and self.holder.clock() - self._rebuilt >= self.pause
 
     def has_contributed(self, client: int) -> bool:
-        # answers to letters of secure sums are not kept, so everybody counts there
-        return self.coordinator.federation.privacy.hides_single_updates or self.holder.has_contributed(client)
+        return self.holder.has_contributed(client)
 
     def look(self) -> None:
         """Read requests to leave, at most once per interval."""

@@ -76,7 +76,7 @@ class SiloHome(Home):
         require(name in parties, "party.unknown", sentence, f"{name}")
         identities = known | dict(given or {})
         sentence = (
-            f"had another identity before; ask its owner which is right, and delete it from {file} if this one is"
+            f"had another identity before; ask its owner which one is right; if this one, delete the other from {file}"
         )
         for party, key in known.items():
             require(identities[party] == key, "identity.conflict", sentence, party)
@@ -160,7 +160,7 @@ class SiloService(Held[SiloHome]):
         server, parties = self.server, self.home.group.parties
         waits = [server.waits(name) for name in parties]
         sentence = (
-            f"without {' and '.join(server.gone)} the session cannot go on; begin another one with those who stay"
+            f"the session cannot continue without {' and '.join(server.gone)}; start another one with the other parties"
         )
         members = tuple(
             MemberStatus(number, name, "not invited", here, phase=server.phase if here or server.done else RESTS)

@@ -186,7 +186,8 @@ class Holder:
 
     def _contributors(self, coordinator: Coordinator) -> Documents:
         """Return the document of all members whose replies have counted, with those of the open round."""
-        accepted = coordinator.accepted
+        secure = coordinator.federation.privacy.hides_single_updates
+        accepted = np.array(sorted(self.driver.survivors), dtype=np.int64) if secure else coordinator.accepted
         if len(accepted) == 0:
             return {}
         known = np.frombuffer(self.store.document(CONTRIBUTORS) or b"", dtype=np.uint8)
