@@ -9,7 +9,7 @@ or more often: what is optimised on own documents shows in others'.)
 
 All draws are keyed by the asker's own key: the same query has the same bundles in the same order for every owner, every
 time. A reworded query would be recognised as the bundle that recurs, so the decoys of the earlier query are reworded with
-it (`reworded`). docs/silos/search.md has the rate at which owners guess right.
+it (`reworded`). docs/results/silos.md has the rate at which owners guess right.
 """
 
 from __future__ import annotations

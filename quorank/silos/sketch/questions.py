@@ -2,7 +2,7 @@
 
 Keys and noise are addressed by a seed, so that experiments repeat. There is no form of this over a network: each answer
 names the documents of a whole term, and a party with a dictionary rebuilds another's documents from few questions
-(`published_attack`, `quorank silo audit`, docs/silos/search.md).
+(`published_attack`, `quorank silo audit`, docs/results/silos.md).
 
 **Questions.** In the paper's eq. 4, z1 of the z rows of a question hold the columns of the term, the others those of terms
 drawn from the vocabulary. The owner has the hash functions and can count for every term of a dictionary in how many rows
