@@ -1,1 +1,1 @@
-"""The application on a person's machine: sources, index, ranking, pages."""
+"""Desktop search application: sources, index, ranking and pages."""

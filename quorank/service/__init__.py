@@ -1,1 +1,1 @@
-"""The operator's side: intake over HTTPS, the store, enrolment, rounds, the page."""
+"""Service run by an operator: HTTPS intake, store, enrolment, rounds and dashboard."""

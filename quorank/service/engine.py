@@ -50,7 +50,7 @@ class PlayedHome(Home):
         path = folder / FOLDER
         if (path / SETTINGS).is_file():
             home = cls(path.absolute())
-            sentence = "this run was begun with another --database; give it the same"
+            sentence = "this run was started with another --database; use the same one"
             require(home.settings.database == database, "option.conflict", sentence, "--database")
             home.write_settings(settings)
             return cls(home.path)
@@ -61,7 +61,7 @@ class PlayedHome(Home):
 
     @property
     def invitation(self) -> Invitation:
-        """The invitation of all clients, with one token."""
+        """Return the invitation of all clients, with one token."""
         token = hashlib.blake2b(b"quorank light enrolment", key=self.secret, digest_size=24).hexdigest()
         url, authority = self.settings.url, self.authority.decode()
         return Invitation("clients", url, self.key.public, {}, token=token, certificate=authority)

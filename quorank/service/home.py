@@ -55,25 +55,25 @@ class Settings:
 
     run: str
     n_features: int
-    address: str  # host:port under which members reach the service, or https://host where a proxy stands before it
+    address: str  # host:port at which members reach the service, or https://host behind a proxy
     host: str = "127.0.0.1"  # where it listens
     port: int = 9092
     workers: int = 2  # processes that take requests
-    database: str = ""  # postgresql://…; none: SQLite in the folder
+    database: str = ""  # postgresql://…; empty: SQLite in the folder
     behind_proxy: bool = False  # a proxy ends TLS and sets X-Forwarded-For
-    certificate: str = ""  # file of a certificate of yours; none: of the folder's own authority
+    certificate: str = ""  # certificate file (PEM); empty: issued by the folder's authority
     key: str = ""  # file of its key
     enough: float = 1.0  # fraction of the cohort that closes a round
     least: float = 0.5  # minimum fraction of the cohort
-    minimum_members: int = 0  # replies without which no round closes; 0: `least` of the cohort that the file plans
+    minimum_members: int = 0  # minimum replies of a round; 0: `least` of the planned cohort
     deadline: float = 3600.0  # seconds after which `least` are enough
     pause: float = 60.0  # polling interval without work, seconds
-    total_epsilon: float = 0.0  # ε, at the run's δ, that all releases may reach together; 0: the run's and reports' own
+    total_epsilon: float = 0.0  # maximum ε of all releases at the run's δ; 0: that of run and reports
     leaving_pause: float = 3600.0  # minimum seconds between two rebuildings for members that leave
-    may_reset: bool = False  # reset the ranker to its start where it cannot be rebuilt without those who left
+    may_reset: bool = False  # reset the ranker to its start where it cannot be rebuilt without the leavers
     report_epsilon: float = 0.0  # ε of the metric that devices report with each release; 0: none
-    attester: str = ""  # public key, as hexadecimal, that vouches for each device; empty: nobody does
-    enrolments: int = 60  # in any minute, per address and host; 0: unlimited
+    attester: str = ""  # hexadecimal public key that must sign each device's key; empty: none
+    enrolments: int = 60  # enrolments per minute, address and host; 0: unlimited
     kind: str = "coordinator"  # coordinator of devices, tuning, or group of parties
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Settings:
         both = bool(self.certificate) == bool(self.key)
         require(both, "option.conflict", "give both certificate and key, or neither")
         alone = not (self.behind_proxy and self.certificate)
-        require(alone, "option.conflict", "a proxy ends TLS: leave certificate out, or behind_proxy")
+        require(alone, "option.conflict", "a proxy ends TLS: set certificate or behind_proxy, not both")
 
     @property
     def url(self) -> str:
@@ -141,7 +141,7 @@ class Home:
     @classmethod
     def _made(cls, path: Path, settings: Settings, files: Mapping[str, bytes], whose: str) -> Self:
         """Create a folder with an authority, a certificate, secrets and these files."""
-        with new_folder(path, f"this is no {whose} folder, and it is not empty; choose another one") as made:
+        with new_folder(path, f"the folder is not empty, and not a {whose} folder; choose another one") as made:
             Authority.create().write(made)
             own = {SERVICE_KEY: secrets.token_bytes(SECRET_BYTES), TOKEN: secrets.token_urlsafe(24).encode()}
             for name, content in {**own, **files}.items():
@@ -163,7 +163,7 @@ class Home:
         path, advice = self.path / SETTINGS, "; restore it from a copy"
         content = read_json(path, advice=advice)
         version = content.pop("format", None)
-        sentence = f"of format {version}, and this Quorank reads {FORMAT}; install the newer"
+        sentence = f"has format {version}, this Quorank reads {FORMAT}; install the version that made it"
         require(version == FORMAT, "file.version", sentence, f"{path}")
         settings: Settings = decode_document(Settings, content, f"{path}", advice=advice)
         return settings

@@ -122,7 +122,7 @@ def test_a_party_that_leaves_is_let_go_and_status_says_what_that_means(held) -> 
     held.service.publish("running")
     with held.home.running():
         told = Overview(held.home).read()
-        assert "without south the session cannot go on" in " ".join(call("status", "home").split())
+        assert "the session cannot continue without south" in " ".join(call("status", "home").split())
     assert "party.left" in [problem.code for problem in told.problems]
     assert {party.name: party.state for party in told.members}["south"] == "left"
     assert told.counts.waiting == 0, "nobody is asked for what leads nowhere"

@@ -55,7 +55,7 @@ class PageGate:
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "")
         moved = request.method in READING and request.headers.get("sec-fetch-mode") == "navigate"
         foreign = site == "cross-site" or (site == "same-site" and not moved)
-        sentence = "this was requested by another page; open it from the page of your search"
+        sentence = "another page made this request; open it from the page of your search"
         require(origin in (None, "null", *self._origins) and not foreign, "page.origin", sentence)
 
     def _check_change(self, request: Request) -> None:

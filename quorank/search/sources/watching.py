@@ -1,9 +1,8 @@
 """Watching of sources on the disk: yields the sources to scan again, a moment after changes have settled.
 
 The system's notifications (watchfiles) are used where available. A folder that vanishes, or does not exist yet, is
-looked for regularly, and watched when it appears. Where the system has no watches left, or a folder cannot be watched,
-its source is scanned at intervals instead. Changes of a source within its `rest` interval are reported later, never
-lost.
+looked for regularly, and watched when it appears. If a folder cannot be watched, its source is scanned at intervals
+instead. Changes of a source within its `rest` interval are reported later, never lost.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def stop_accepting(listener: int) -> None:
 
 
 def _socket(number: int) -> socket.socket:
-    """Return a duplicate of this process's descriptor as a socket; OSError if it is none."""
+    """Return a duplicate of this process's descriptor as a socket; OSError for other descriptors."""
     copy = os.dup(number)
     try:
         return socket.socket(fileno=copy)

@@ -80,14 +80,16 @@ def restore(
         closing(open_store(made, database)) as store,
     ):
         fresh = store.version() == 0 and store.next_number() == 0
-        require(fresh, "database.not-empty", "another service is in this database", "--database")
+        require(
+            fresh, "database.not-empty", "this database contains another service; choose an empty one", "--database"
+        )
         files = _restore_files(kept.database, made, source)
         _copy(kept.database, store.database, jump=_JUMP)
         if not lost:
             with _old_service(kept.database, old, (made / SERVICE_KEY).read_bytes()) as newer:
                 _copy_members(newer.database, kept.database, store.database)
                 least = _published_rounds(newer) - _published_rounds(kept)
-            sentence = f"the old service has published {least} rounds since the backup, which count as spent"
+            sentence = f"the old service has published {least} rounds since the backup; pass at least --skip {least}"
             counted = skip >= least or not Home(made).experiment.federation.privacy.protects
             require(counted, "restore.rounds-lost", sentence, "--skip")
         else:
@@ -146,7 +148,7 @@ def _copy_table(source: Database, target: Database, table: str) -> None:
 
 
 def _copy_members(newer: Database, kept: Database, target: Database) -> None:
-    """Replace the members by those of the old service; who has left since is taken out of the restored run again."""
+    """Replace the members by those of the old service; later leavers are removed from the restored run too."""
     with newer.begun(newer.begin_reading), target.transaction():
         for table in MEMBERS:
             target.execute(f"DELETE FROM {table}")
@@ -169,8 +171,8 @@ def _old_service(kept: Database, folder: Path | None, key: bytes) -> Iterator[Sq
         store = None
     if store is None:
         sentence = (
-            "the service of this backup is not here any more, and who was revoked or has left since would be a member "
-            "again: name its folder with --old; if it is lost, pass --lost, and revoke them before the start"
+            "the service of this backup is missing, so members that were revoked or have left since are unknown: name "
+            "its folder with --old; if it is lost, pass --lost, and revoke these members again before the start"
         )
         raise BadInput("restore.old-missing", sentence, f"{found}")
     with closing(store):

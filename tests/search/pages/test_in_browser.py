@@ -84,7 +84,7 @@ def test_a_person_types_moves_by_keys_opens_and_sees_why(chromium: Chromium, own
     chromium.click(".why summary")
     reason = chromium.value("document.querySelector('.why[open]').innerText")
     first = search.find("budget").results[0]
-    assert first.result.band in reason.lower() and f"{first.result.score:.2f}" in reason
+    assert first.band in reason.lower() and f"{first.score:.2f}" in reason
     assert all(one.feature in reason for one in first.shares if abs(one.share) >= 0.005)
     longest = max(first.shares, key=lambda one: abs(one.share))
     widths = chromium.value(
@@ -211,7 +211,7 @@ def test_other_names_and_other_pages_get_nothing(chromium: Chromium, own: Any) -
             body = "new URLSearchParams({all: 'yes', sure: 'yes'})"
             chromium.value(f"{post} credentials: 'include', body: {body}}}).catch(e => '').then(() => 1)")
             chromium.value("document.forms[0].submit()")
-            chromium.wait_for("document.body?.textContent.includes('requested by another page')")
+            chromium.wait_for("document.body?.textContent.includes('another page made this request')")
     assert (len(search.history.choices()), search.index.count()) == (choices, documents)
     chromium.open(server.address, width=1200)
     assert chromium.value("document.querySelector('#q') !== null"), "its owner still gets in"
@@ -267,6 +267,7 @@ def service(tmp_path: Path) -> Iterator[RealService]:
 
 def join(chromium: Chromium, server: Any, service: RealService, folder: Path) -> None:
     """Accept an invitation on the page, and agree."""
+    (folder / "home" / "policy.toml").write_text("epsilon = 200.0\ncohort = 1\n")
     store = service.home.store()
     invite(service.home, store, "anna", folder / "anna.json")
     store.close()
