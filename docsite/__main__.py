@@ -61,21 +61,26 @@ def linked(pages: Mapping[str, str]) -> dict[str, str]:
     return {f"docs/{path}": text for path, text in (pages | dict.fromkeys(result_pictures(), "")).items()}
 
 
-def stage(pages: Mapping[str, str]) -> None:
-    """Write the pages, pictures and settings that the site is built from."""
-    shutil.rmtree(BUILD, ignore_errors=True)
-    shutil.copytree(DOCS, BUILD / "docs", ignore=shutil.ignore_patterns("*.md"))
-    write_pictures(BUILD / "docs")
+def stage(pages: Mapping[str, str], build: Path = BUILD) -> None:
+    """Write the pages, pictures and settings that the site is built from into the folder `build`."""
+    shutil.rmtree(build, ignore_errors=True)
+    shutil.copytree(DOCS, build / "docs", ignore=shutil.ignore_patterns("*.md"))
+    write_pictures(build / "docs")
+    stage_pages(pages, build)
+
+
+def stage_pages(pages: Mapping[str, str], build: Path) -> None:
+    """Write pages, assets and settings."""
     for path, text in pages.items():
-        target = BUILD / "docs" / path
+        target = build / "docs" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(with_formulas(for_site(path, text)), encoding="utf-8")
-    shutil.copytree(Path(__file__).parent / "assets", BUILD / "docs" / "assets")
+    shutil.copytree(Path(__file__).parent / "assets", build / "docs" / "assets")
     settings = (Path(__file__).parent / "site.toml").read_text(encoding="utf-8")
     tomllib.loads(settings)
     titles = {path: first_heading(text) for path, text in pages.items()}
     nav = f"nav = {_toml(navigation(pages, titles))}\n"
-    (BUILD / "zensical.toml").write_text(settings.replace("[project.theme]", f"{nav}\n[project.theme]", 1), "utf-8")
+    (build / "zensical.toml").write_text(settings.replace("[project.theme]", f"{nav}\n[project.theme]", 1), "utf-8")
 
 
 def for_site(path: str, text: str) -> str:
