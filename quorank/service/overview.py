@@ -9,6 +9,7 @@ import contextlib
 import math
 import shutil
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,13 +32,14 @@ from quorank.service.dashboard.status import (
 )
 from quorank.service.home import STATUS, Home
 from quorank.service.store.group_commit import Writer
-from quorank.service.store.sql_store import Member, SqlStore
+from quorank.service.store.sql_store import TRAFFIC, Member, SqlStore
 
 KEPT_SECONDS = 5.0  # seconds for which a judgement of the health is reused
 HOLDER_SECONDS = 60.0  # maximum age of the status of a living holder
 QUIET_SECONDS = 3600.0  # seconds without any member that are reported
 COPIED_SECONDS = 7 * 86400.0  # seconds for which copied identities are reported
 BEHIND_SECONDS = 600.0  # seconds without an answer after which a restored service may be behind its members
+RATE_SECONDS = 60.0  # seconds over which the rate of requests is measured
 AWAITED = 50  # maximum number of awaited members that are looked up one by one
 LEAST_FREE_BYTES = 64 << 20  # free space below which the disk counts as full
 LEAST_DAYS = 30.0  # remaining days of a certificate below which they are reported
@@ -52,6 +54,7 @@ class Overview:
         self._store: SqlStore | None = None
         self._since, self._days = time.monotonic(), home.days_left()  # a worker serves the certificate of its start
         self._judged: tuple[float, tuple[Problem, ...]] | None = None
+        self._counted = deque[tuple[float, int]]()  # (moment, answered requests) of earlier reads
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[SqlStore]:
@@ -110,12 +113,12 @@ class Overview:
         if counts["enrolled"] and not counts["seen"]:
             yield Problem("nobody.seen", f"no member was seen for {QUIET_SECONDS / 60.0:.0f} minutes")
         if any(one["code"] == "identity_copied" and one["at"] > now - COPIED_SECONDS for one in events):
-            sentence = "identities seem to run on two machines: revoke and invite again those that the events name"
+            sentence = "some members seem to run on two machines: revoke those named in the events, and invite them again"
             yield Problem("identity.copied", sentence)
         if self._is_behind(store, max((one["at"] for one in events if one["code"] == "service_restored"), default=now)):
             sentence = (
-                "all members returned since the restore, and none answered its round: if they had answered it before, "
-                "restore the backup again with --skip and the number of rounds since"
+                "all members returned since the restore, and none answered its round; if they had answered it before, "
+                "restore the backup again with a larger --skip"
             )
             yield Problem("restore.behind", sentence)
         age = 0.0 if content is None else now - float(parse_json(content).get("at", 0.0))
@@ -148,6 +151,8 @@ class Overview:
                 problems = {one.code: one for one in found.problems} | problems
             state = found.state if process is not None or found.state in ("new", "done") else "stopped"
             events = (plain_event(one["at"], one["code"], one) for one in store.events())
+            tallies = store.tallies()
+            requests, microseconds = (tallies.pop(name, 0) for name in TRAFFIC)
             return replace(
                 found,
                 state="starting" if process is not None and state in ("new", "stopped") else state,
@@ -156,10 +161,22 @@ class Overview:
                 counts=replace(found.counts, **store.counts(store.now() - SEEN_SECONDS)),
                 versions=replace(found.versions, members=store.programs()),
                 members=self._members(store, found),
-                refused=add_refusals(found.refused, store.tallies()),
+                refused=add_refusals(found.refused, tallies),
+                requests=requests,
+                request_seconds=microseconds / 1e6,
+                request_rate=self._rate(requests),
                 events=tuple(event for event in events if event is not None),
                 problems=tuple(problems.values()),
             )
+
+    def _rate(self, requests: int) -> float | None:
+        """Return the answered requests per second since a read within RATE_SECONDS; None at the first read."""
+        now = time.monotonic()
+        while self._counted and now - self._counted[0][0] > RATE_SECONDS:
+            self._counted.popleft()
+        self._counted.append((now, requests))
+        began, before = self._counted[0]
+        return max(0, requests - before) / (now - began) if now > began else None
 
     def _holder_status(self, store: SqlStore) -> Status:
         """Return the holder's last status, or that of a new folder."""

@@ -149,7 +149,7 @@ def test_the_command_prints_an_address_that_works_and_stays_only_if_asked(tmp_pa
             while 'class="state done"' not in (text := get().read().decode()):
                 assert time.monotonic() < end and process.poll() is None
                 time.sleep(0.2)
-            assert "All 60 rounds are done" in text and "run" in text
+            assert "All 60 rounds are completed" in text and "run" in text
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
         finally:

@@ -16,7 +16,7 @@ from quorank.service.dashboard.status import LISTED, Event, MemberStatus
 from quorank.service.home import STATUS, Home
 from quorank.service.overview import Overview
 from quorank.service.store.group_commit import Call
-from quorank.service.store.sql_store import SqlStore
+from quorank.service.store.sql_store import TRAFFIC, SqlStore
 
 Place = tuple[Home, SqlStore]
 
@@ -67,6 +67,21 @@ def test_what_the_holder_wrote_down_is_shown_as_stopped_where_no_process_runs(pl
     assert "disk.full" not in {problem.code for problem in found.problems}, "of a holder that is gone"
     store.keep({STATUS: replace(told, state="done").text().encode()})
     assert Overview(home).read().state == "done"
+
+
+def test_the_rate_of_requests_is_that_of_the_last_minute(place, monkeypatch) -> None:
+    home, store = place
+    clock = [100.0]
+    monkeypatch.setattr("quorank.service.overview.time.monotonic", lambda: clock[0])
+    reader, rates = Overview(home), []
+    for moment, more in ((0.0, 1000), (20.0, 100), (50.0, 50), (79.0, 0)):
+        clock[0] = 100.0 + moment
+        store.tally(dict(zip(TRAFFIC, (more, 3000 * more), strict=True)))
+        found = reader.read()
+        rates.append(found.request_rate)
+        assert found.refused == {}
+    assert rates == [None, 100 / 20, 150 / 50, 50 / 59], "the read of moment 0 is older than a minute at 79"
+    assert (found.requests, found.request_seconds) == (1150, 3.45) and found.request_latency == 0.003
 
 
 def test_a_restored_service_that_nobody_answers_says_what_may_help(place) -> None:

@@ -167,6 +167,29 @@ def test_no_text_becomes_markup() -> None:
         sound(text)
 
 
+def test_on_a_phone_every_value_of_a_row_has_its_column() -> None:
+    text = draw_page(replace(FULL, kind="parties"))
+    tables = re.findall(r'<div class="scroll"><table.*?</table>', text, re.DOTALL)
+    assert len(tables) == 2
+    for table in tables:
+        heads = re.findall(r'<th scope="col">(.*?)</th>', table)
+        for row in re.findall(r"<tr><th scope=\"row\">.*?</tr>", table, re.DOTALL):
+            assert re.findall(r'<td(?: class="range")? data-head="(.*?)"', row) == heads[1:]
+            assert row.count("<td") == len(heads) - 1
+    assert "content: attr(data-head)" in page.style()
+
+
+def test_stalls_versions_and_the_rate_of_requests_are_shown() -> None:
+    text = draw_page(FULL)
+    assert "2.5/s" in text and "mean latency 3 ms; 1,200 in all" in text and "round.stalled" not in text
+    assert re.search(r"devices with 0\.1</th><td>2<", text) and re.search(r"service</th><td>0\.1<", text)
+    late = replace(FULL, open_seconds=900.0, history=(RoundFigures(4, 100.0),), counts=MemberCounts(enrolled=4))
+    text = draw_page(late)
+    assert "round.stalled" in text and "has been open for 15 min" in text
+    assert re.findall(r'<dl class="figure loud"><dt>(.*?)</dt>', text) == ["Devices online", "Time per round"]
+    assert "Requests" not in draw_page(replace(FULL, requests=None))
+
+
 def test_it_says_what_an_operator_asks() -> None:
     text = draw_page(FULL)
     for words in (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,9 +157,10 @@ def test_the_metrics_are_the_status() -> None:
         "invited_members": 1, "seen_members": 7, "waiting_members": 4, "left_members": 1, "revoked_members": 1,
         "epsilon_spent": 1.0, "epsilon_planned": 2.0, "epsilon_delta": 1e-5, "uptime_seconds": 12.5, "well": 0,
         "quality": 0.5, "quality_error": 0.1, "quality_round": 4, "quality_smoothed": 0.45,
-        "quality_smoothed_error": 0.02,
+        "quality_smoothed_error": 0.02, "requests_total": 1200, "request_seconds_total": 3.6, "stalled": 0,
     }  # fmt: skip
     labelled = {("refused_total", "reply.norm"): 2, ("problem", "disk.full"): 1, ("state", "devices", "running"): 1}
+    labelled |= {("member_programs", "0.1"): 2, ("service", "1", "0.1"): 1}
     assert samples(FULL) == {(name,): value for name, value in numbers.items()} | labelled
     assert not any(metric.name.startswith("quorank") for metric in REGISTRY.collect()), "there is no global state"
 
@@ -168,6 +171,58 @@ def test_codes_are_labels_and_unknown_numbers_are_no_metrics() -> None:
     empty = samples(Status("parties", "new", "demo", 0.0, quality=Quality("nDCG")))
     assert empty["well",] == 1 and empty["rounds_total",] == 0
     assert not any(name.startswith("quality") for name, *_ in empty)
+
+
+def test_the_grafana_dashboard_queries_metrics_that_exist() -> None:
+    board = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text(encoding="utf-8"))
+    known = {
+        sample.name for family in text_string_to_metric_families(exposition(FULL).decode()) for sample in family.samples
+    }
+    labels = {"refused_total": "code", "problem": "code", "state": "state", "member_programs": "version"}
+    panels = board["panels"]
+    assert board["schemaVersion"] >= 39 and len({panel["id"] for panel in panels}) == len(panels) > 15
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert panel["title"] and panel["description"].endswith(".") and panel["type"] in ("stat", "timeseries")
+        place = panel["gridPos"]
+        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
+        taken |= cells
+        for target in panel["targets"]:
+            names = set(re.findall(r"quorank_\w+", target["expr"]))
+            assert names and names <= known, names - known
+            for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                assert label in {labels.get(name.removeprefix("quorank_")) for name in names}
+    asked = " ".join(target["expr"] for panel in panels for target in panel["targets"])
+    for name in (
+        "rounds_total",
+        "replies_accepted_total",
+        "refused_total",
+        "request_seconds_total",
+        "epsilon_spent",
+        "problem",
+    ):
+        assert f"quorank_{name}" in asked
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    assert {*re.findall(r"\$\{?(\w+)", json.dumps(panels))} == {*variables}
+    assert re.findall(r"quorank_\w+", variables["instance"]["definition"]) == ["quorank_state"]
+
+
+def test_a_round_that_waits_longer_than_usual_is_stalled() -> None:
+    status = replace(FULL, history=tuple(RoundFigures(n, 100.0) for n in (1, 2, 3)), kind="devices")
+    assert not replace(status, open_seconds=299.0).is_stalled
+    stalled = replace(status, open_seconds=900.0, replies=6, needed=8)
+    assert stalled.stall() == (
+        "this round has been open for 15 min; the latest took 1 min 40 s on average; 7 members are online; "
+        "6 of 8 needed replies were received"
+    )
+    assert "replies" not in (replace(stalled, withheld="secret").stall() or "")
+    assert samples(stalled)["stalled",] == 1
+    assert not replace(stalled, state="stopped").is_stalled and not replace(stalled, history=()).is_stalled
+    quick = tuple(RoundFigures(n, 0.1) for n in (1, 2))
+    assert not replace(status, history=quick, open_seconds=59.0).is_stalled, "short rounds may wait for a minute"
+    alone = replace(FULL, counts=MemberCounts(enrolled=3, seen=0))
+    assert alone.is_deserted and not FULL.is_deserted and not replace(alone, kind="simulation").is_deserted
 
 
 # ---------------------------------------------------------------- of a coordinator

@@ -22,7 +22,7 @@ FULL = Status(
     Quality("nDCG@10 by clicks", 0.5, 0.1, 4, 8, 0.45, 0.02, 4),
     1.0, 2.0, 1e-5, "client", "whole run", 0.1, 2, (WeightStatus("w", 1.0, 1.0, 0.0, 2.0, 0.9),), {"control": 4},
     (RoundFigures(4, 3.0, 8.0, 0.5, 0.1, 1.0),), (Event(1.7e9, "round_closed", {"round": 4, "seconds": 3.5}),),
-    (Problem("disk.full", "the disk is full", True),),
+    (Problem("disk.full", "the disk is full", True),), 1200, 3.6, 2.5,
 )  # fmt: skip
 
 LARGE = replace(
@@ -37,5 +37,8 @@ KINDS = {
     "devices": LARGE,
     "tuning": replace(LARGE, kind="tuning"),
     "parties": replace(LARGE, kind="parties", members=LARGE.members[:3]),
+    "stalled": replace(
+        LARGE, open_seconds=900.0, deadline_seconds=None, problems=(), counts=replace(LARGE.counts, seen=0)
+    ),
     "new": Status("devices", "new", "demo", 1.7e9, rounds_planned=60, quality=Quality("nDCG@10", least_devices=4)),
 }

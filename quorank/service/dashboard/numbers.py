@@ -46,6 +46,17 @@ def count(number: float | None) -> str:
     return f"{number:,.0f}"
 
 
+def rate(per_second: float | None) -> str:
+    """Format a rate, per minute below one a second; a dash for None.
+
+    >>> rate(12.34), rate(0.05)
+    ('12.3/s', '3/min')
+    """
+    if per_second is None:
+        return "–"
+    return f"{per_second:.3g}/s" if per_second >= 1.0 else f"{60.0 * per_second:.3g}/min"
+
+
 def byte_count(number: float) -> str:
     """Format bytes in a short unit."""
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

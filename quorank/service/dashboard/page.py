@@ -35,7 +35,7 @@ from quorank.reports.page import STYLE, environment, panel_svg
 from quorank.reports.panels import Curve, Panel
 from quorank.service.dashboard.access import PageToken, private_headers
 from quorank.service.dashboard.event_log import EVENTS, add_refusals
-from quorank.service.dashboard.numbers import ago, byte_count, count, duration, small
+from quorank.service.dashboard.numbers import ago, byte_count, count, duration, rate, small
 from quorank.service.dashboard.status import Event, RoundFigures, Status, mean_seconds
 
 PACKAGE = "quorank.service.dashboard"
@@ -73,7 +73,7 @@ def page_routes(read: Read, token: str, stopping: Callable[[], bool] = lambda: F
 
     def guarded(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def answered(request: Request) -> Response:
-            sentence = "only for the operator: open the address with ?token= that the service printed when it started"
+            sentence = "this page needs the operator's token: open the address that the service printed at its start"
             given = answer is page and "token" in request.query_params
             try:
                 require(given or guard.knows(request), "operator.token", sentence)
@@ -175,6 +175,7 @@ def _environment() -> Environment:
     found = environment(PACKAGE)
     found.filters |= {
         "duration": duration, "ago": ago, "count": count, "small": small, "event": event_sentence, "bytes": byte_count,
+        "rate": rate,
     }  # fmt: skip
     found.globals["moment"] = lambda seconds: datetime.fromtimestamp(min(max(seconds, 0.0), 4e9), UTC)
     return found
@@ -318,34 +319,37 @@ def event_sentence(event: Event) -> str:
 
 
 _METRICS = """
-counter rounds               rounds                 Rounds done.
+counter rounds               rounds                 Completed rounds.
 counter replies_accepted     accepted               Replies accepted, in all rounds.
 counter sent_bytes           sent_bytes             Bytes of tasks sent.
 counter received_bytes       received_bytes         Bytes of replies received.
-counter rebuilding_rounds    rebuilding_rounds      Rounds of rebuildings whose sum was made.
-counter checkpoints_failed   checkpoints_failed     Checkpoints not written.
-gauge   rounds_planned       rounds_planned         Rounds of the whole run.
-gauge   cohort_clients       cohort                 Clients asked in the open round; as planned where withheld.
-gauge   round_replies        replies                Replies of the open round.
+counter rebuilding_rounds    rebuilding_rounds      Rounds of rebuildings with a sum.
+counter checkpoints_failed   checkpoints_failed     Failed writes of a checkpoint.
+gauge   rounds_planned       rounds_planned         Planned rounds of the run.
+gauge   cohort_clients       cohort                 Cohort of the open round; as planned where withheld.
+gauge   round_replies        replies                Replies to the open round.
 gauge   round_open_seconds   open_seconds           Seconds since the open round began.
-gauge   last_round_seconds   last_round_seconds     Seconds that the last round took.
-gauge   seconds_left         seconds_left           Seconds until the end of the run, estimated.
-gauge   enrolled_members     counts.enrolled        Members that may take part.
+gauge   last_round_seconds   last_round_seconds     Duration of the last round, seconds.
+gauge   seconds_left         seconds_left           Estimated seconds until the end of the run.
+gauge   enrolled_members     counts.enrolled        Enrolled members.
 gauge   invited_members      counts.invited         Unused invitations.
 gauge   seen_members         counts.seen            Members online.
 gauge   waiting_members      counts.waiting         Members of the open round without a reply.
-gauge   left_members         counts.left            Members that have left.
-gauge   revoked_members      counts.revoked         Members that are refused.
-gauge   epsilon_spent        epsilon_spent          Epsilon of a member by all releases.
+gauge   left_members         counts.left            Members that left.
+gauge   revoked_members      counts.revoked         Revoked members.
+gauge   epsilon_spent        epsilon_spent          Spent epsilon of a member, all releases.
 gauge   epsilon_planned      epsilon_planned        Planned epsilon of the whole run.
 gauge   epsilon_delta        epsilon_delta          Delta of epsilon_spent.
-gauge   uptime_seconds       uptime_seconds         Seconds since the start.
+gauge   uptime_seconds       uptime_seconds         Seconds since the start of the service.
 gauge   well                 is_healthy             1 without fatal problems.
-gauge   quality              quality.value          Quality that members reported in a round.
-gauge   quality_error        quality.error          Its standard error.
-gauge   quality_round        quality.round          Its round.
-gauge   quality_smoothed     quality.smoothed       Smoothed over rounds.
-gauge   quality_smoothed_error quality.smoothed_error Standard error of that.
+gauge   stalled              is_stalled             1 if the open round takes three times as long as the latest ones.
+counter requests             requests               Requests of members answered.
+counter request_seconds      request_seconds        Seconds that these answers took.
+gauge   quality              quality.value          Quality reported by members in a round.
+gauge   quality_error        quality.error          Standard error of quality.
+gauge   quality_round        quality.round          Round of quality.
+gauge   quality_smoothed     quality.smoothed       Quality smoothed over rounds.
+gauge   quality_smoothed_error quality.smoothed_error Standard error of quality_smoothed.
 """
 """Kind, name, field of the status and meaning of each number; unknown ones are left out."""
 
@@ -367,15 +371,24 @@ class StatusCollector(CollectorRegistry):
             if value is not None:
                 family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
                 yield family(f"quorank_{name}", meaning, value=float(value))
-        refused = CounterMetricFamily("quorank_refused", "Refusals by code.", labels=["code"])
+        refused = CounterMetricFamily("quorank_refused", "Rejected requests and replies by code.", labels=["code"])
         for code, number in sorted(add_refusals(status.refused).items()):
             refused.add_metric([code], number)
+        programs = GaugeMetricFamily(
+            "quorank_member_programs", "Members by version of their program.", labels=["version"]
+        )
+        for version, number in sorted(status.versions.members.items()):
+            programs.add_metric([version], number)
+        service = GaugeMetricFamily(
+            "quorank_service", "Version of service and protocol.", labels=["version", "protocol"]
+        )
+        service.add_metric([status.versions.service, f"{status.versions.protocol}"], 1)
         problems = GaugeMetricFamily("quorank_problem", "Current problems by code.", labels=["code"])
         for code in sorted({problem.code for problem in status.problems}):
             problems.add_metric([code], 1)
         state = GaugeMetricFamily("quorank_state", "The state, as a label.", labels=["kind", "state"])
         state.add_metric([status.kind, status.state], 1)
-        yield from (refused, problems, state)
+        yield from (refused, problems, state, programs, service)
 
 
 def exposition(status: Status) -> bytes:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from quorank.errors import require
 from quorank.files.codec import Length, Range
 from quorank.files.documents import decode_document, parse_json
+from quorank.service.dashboard.numbers import duration
 
 FORMAT, VERSION = "quorank status", 1
 LISTED = 200  # maximum number of listed members
@@ -25,6 +26,7 @@ KEPT_EVENTS = 200
 KEPT_ROUNDS = 400  # maximum number of points of the history; with more rounds, every second one is dropped
 SEEN_SECONDS = 900.0  # seconds after its last request for which a member counts as online
 LATEST_ROUNDS = 20  # number of newest rounds for estimates of the time left
+STALL_FACTOR, STALL_SECONDS = 3.0, 60.0  # an open round is stalled after FACTOR times the mean, and SECONDS at least
 SIGNIFICANT = 0.05  # maximum standard error of a significant quality
 _LARGEST = 1 << 22  # bytes of a document
 
@@ -199,6 +201,9 @@ class Status:
     history: Annotated[tuple[RoundFigures, ...], Length(KEPT_ROUNDS)] = ()
     events: Annotated[tuple[Event, ...], Length(KEPT_EVENTS)] = ()  # newest first
     problems: Annotated[tuple[Problem, ...], Length(100)] = ()
+    requests: Count | None = None  # of members, answered by all intake workers
+    request_seconds: Real | None = None  # time that the answers took, in all
+    request_rate: Real | None = None  # answered requests per second, over the last minute
 
     def table(self) -> dict[str, Any]:
         """Return the document as plain values; non-finite numbers become null."""
@@ -224,6 +229,41 @@ class Status:
         require({name: table.pop(name, None) for name in head} == head, code, sentence, where)
         found: Status = decode_document(cls, table, where, code=code)
         return found
+
+    @property
+    def usual_seconds(self) -> float | None:
+        """Mean seconds of the latest rounds."""
+        return mean_seconds(self.history)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Return whether the open round has taken much longer than the latest rounds took."""
+        if self.state != "running" or self.open_seconds is None or self.usual_seconds is None:
+            return False
+        return self.open_seconds > max(STALL_SECONDS, STALL_FACTOR * self.usual_seconds)
+
+    @property
+    def is_deserted(self) -> bool:
+        """Return whether members have enrolled and none is online."""
+        alone = self.counts.enrolled > 0 and self.counts.seen == 0
+        return self.state == "running" and self.kind != "simulation" and alone
+
+    def stall(self) -> str | None:
+        """Describe a stalled round for people; None if there is none."""
+        if not self.is_stalled:
+            return None
+        unit = {"parties": "turn", "tuning": "version"}.get(self.kind, "round")
+        took = f"the latest took {duration(self.usual_seconds)} on average"
+        text = f"this {unit} has been open for {duration(self.open_seconds)}; {took}"
+        text += f"; {self.counts.seen:,} members are online"
+        if self.withheld is None and self.replies is not None and self.needed is not None:
+            text += f"; {self.replies:,} of {self.needed:,} needed replies were received"
+        return text
+
+    @property
+    def request_latency(self) -> float | None:
+        """Mean seconds of an answered request."""
+        return self.request_seconds / self.requests if self.requests and self.request_seconds is not None else None
 
     @property
     def is_healthy(self) -> bool:

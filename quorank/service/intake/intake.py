@@ -34,7 +34,7 @@ from quorank.service.home import Home
 from quorank.service.intake.limits import IntakeTraffic, network_of
 from quorank.service.overview import Overview
 from quorank.service.store.group_commit import Call, CallKind, EnrolmentCall, Outcome, Writer
-from quorank.service.store.sql_store import Member
+from quorank.service.store.sql_store import TRAFFIC, Member
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -48,7 +48,7 @@ KEYS = 200_000  # maximum number of cached members
 OPERATOR = frozenset({"/", "/events", "/metrics"})  # paths protected by the operator's token
 ENROLMENT_BYTES, LEAVING_BYTES = 4096, 4096  # maximum bytes of an enrolment and of a request to leave
 MAIL_BYTES, PARTY_BYTES = 1 << 22, 10 << 20  # maximum bytes of an answer to a letter, of a device and of a party
-TALLY_SECONDS = 2.0  # seconds between two writes of counted refusals and enrolments
+TALLY_SECONDS = 2.0  # seconds between two writes of counted requests, refusals and enrolments
 
 
 class HttpAnswer(NamedTuple):
@@ -119,6 +119,7 @@ class Intake:
         self.traffic = traffic or IntakeTraffic(home.settings.enrolments, workers=home.settings.workers)
         self.stopping = False
         self.refusals = Counter[str]()  # by code, since the last write
+        self.answered = Counter[str]()  # TRAFFIC, since the last write
         self._service, self._terms = home.key.public, home.terms_table
         self._view = View(-1, None, None, False)
         self._looked = self._compared = -1e9
@@ -153,6 +154,7 @@ class Intake:
             operator = await asyncio.get_running_loop().run_in_executor(None, lambda: self._operator)
             await operator(scope, receive, send)
             return
+        began = time.perf_counter()
         try:
             answer = await self._answered(scope, path, receive)
         except BadInput as error:
@@ -165,6 +167,9 @@ class Intake:
             self._count("service.fault")
             print(json.dumps({"event": "worker_fault", "kind": type(error).__name__}), file=sys.stderr, flush=True)
             answer = refused(BadInput("service.fault", "the service could not answer; the cause is in its log"))
+        for name, more in zip(TRAFFIC, (1, round(1e6 * (time.perf_counter() - began))), strict=True):
+            self.answered[name] += more
+        self._write_soon()
         headers = [*answer.headers, (b"quorank-time", b"%d" % self.now())]
         if answer.status != 304:
             headers.append((b"content-length", b"%d" % len(answer.body)))
@@ -185,7 +190,7 @@ class Intake:
         if handler is None:
             known = any(path == one for _, one in self.routes)
             require(known, "request.unknown", "there is no such call; docs/protocol.md has all of them")
-            raise BadInput("request.method", "this call is not made with this method")
+            raise BadInput("request.method", "this call does not support this method")
         headers = requests.headers_of(scope["headers"])
         address = self._address(scope, headers)
         with self.traffic.request(address):
@@ -208,13 +213,13 @@ class Intake:
         self._write_soon()
 
     def _write_soon(self) -> None:
-        """Schedule one write of the counted refusals and enrolments."""
+        """Schedule one write of the counted requests, refusals and enrolments."""
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(TALLY_SECONDS, self._write_counts)
 
     def _write_counts(self) -> None:
-        counts, enrolled = self.refusals, self._enrolled
-        self.refusals, self._enrolled, self._due = Counter(), [], None
+        counts, enrolled = self.refusals + self.answered, self._enrolled
+        self.refusals, self.answered, self._enrolled, self._due = Counter(), Counter(), [], None
         if counts:
             self.writer.later(self._notes.tally, counts)
         if enrolled:
@@ -398,7 +403,7 @@ class Intake:
         call = EnrolmentCall(*requests.read_enrolment(body, self._service))
         attester = bytes.fromhex(self.home.settings.attester)
         vouched = not attester or is_attested(attester, self._service, call.key, call.attestation)
-        sentence = "this service takes members for whose key its attester vouches; ask the attester for its signature"
+        sentence = "this service enrols only keys signed by its attester; ask the attester for its signature"
         require(vouched, "enrolment.not-attested", sentence)
         outcome = await self.writer.submit(call)
         if outcome.code == "invitation.used":

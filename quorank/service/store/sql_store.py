@@ -28,6 +28,7 @@ from quorank.service.store.group_commit import NONCE_SLOT, Call, CallGroup, Enro
 
 TURN_SECONDS = 0.5  # seconds between two tries to become the holder
 EVENTS = 1000  # number of newest events kept
+TRAFFIC = ("requests", "request_microseconds")  # counts of answered requests, and of the time that they took
 PROGRAMS = 32  # maximum number of distinguished versions of members' programs
 MOST_BYTES = 1 << 24  # maximum bytes of replies or answers read at once, beyond the first
 
@@ -280,13 +281,13 @@ class SqlStore:
         require(known.left is None, "request.left", "this member has left")
         by_token = "SELECT 1 FROM members, tokens WHERE number = ? AND code IS NULL AND digest = ?"
         same = invited == known or self.database.execute(by_token, known.number, digest)
-        require(same, "enrolment.other-member", "this key is another member's already")
+        require(same, "enrolment.other-member", "this key belongs to another member")
 
     def _with_code(self, invited: Member | None) -> int:
         if invited is None:
             raise BadInput("invitation.unknown", "there is no such invitation; ask the operator for one")
         require(invited.revoked is None, "request.revoked", "the operator has revoked this invitation")
-        sentence = "this invitation was used before, by another key; ask for a new one"
+        sentence = "this invitation was used with another key before; ask for a new one"
         require(invited.key is None, "invitation.used", sentence)
         return invited.number
 
@@ -295,7 +296,7 @@ class SqlStore:
         require(found, "invitation.unknown", "there is no such enrolment; ask the operator")
         quota, used, ends = found[0]
         require(self.now() < ends, "enrolment.ended", "this enrolment has ended; ask the operator for a new token")
-        require(used < quota, "enrolment.full", "all places of this enrolment are taken; ask the operator")
+        require(used < quota, "enrolment.full", "the quota of this enrolment is used up; ask the operator")
         self.database.execute("UPDATE tokens SET used = used + 1 WHERE digest = ?", digest)
         number = self.next_number()
         name = f"device-{number}"
@@ -309,7 +310,7 @@ class SqlStore:
         with self._changing():
             found = self._member("name", name)
             if found is None:
-                raise BadInput("invitation.unknown", "is not invited; status shows who is", name)
+                raise BadInput("invitation.unknown", "is not invited; status lists the members", name)
             require(found.revoked is None, "invitation.unknown", "was revoked already", name)
             self.database.execute("UPDATE members SET revoked = ? WHERE name = ?", self.now(), name)
             return self._known("name", name)
@@ -491,7 +492,7 @@ class SqlStore:
             self.database.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", EVENTS)
 
     def tally(self, counts: Mapping[str, int]) -> None:
-        """Add to the counts of refusals by code."""
+        """Add to the counts: refusals by code, and the `TRAFFIC` of members."""
         new = (
             "INSERT INTO tallies SELECT name, count FROM {given} WHERE true"
             " ON CONFLICT (name) DO UPDATE SET count = tallies.count + excluded.count"
@@ -500,7 +501,7 @@ class SqlStore:
             self.database.each(new, ("name", "count"), list(counts.items()))
 
     def tallies(self) -> dict[str, int]:
-        """Return the refusals by code."""
+        """Return the counts: refusals by code, and `TRAFFIC`."""
         return dict(self.database.execute("SELECT name, count FROM tallies"))
 
     def events(self, most: int = 200) -> list[dict[str, Any]]:
