@@ -116,7 +116,7 @@ def test_the_page_of_a_real_service(tmp_path, chromium) -> None:
         chromium.call("Security.setIgnoreCertificateErrors", ignore=True)
         chromium.call("Network.clearBrowserCookies")
         chromium.open(f"{service.url}/", width=1200)
-        assert "only for the operator" in chromium.value("document.body.textContent")
+        assert "needs the operator's token" in chromium.value("document.body.textContent")
         chromium.open(f"{service.url}/?token={service.home.token}", width=1200)
         chromium.wait_for("document.body.dataset.live === 'yes'")
         assert chromium.value("location.search + document.cookie") == ""
