@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import typer
 
 from docsite.descriptions import FAMILIES, arguments_of, cell, escaped, file_of, joined, meanings_beside, table
-from docsite.python_reference import code, parse, python_pages
+from docsite.python_reference import code, parse, python_pages, with_imports
 from quorank.cli.main import application
 from quorank.data.source import DataSource
 from quorank.experiments.experiment import FEDERATION_KEYS, SECTIONS, EvaluationPlan, Experiment, FederationCounts
@@ -236,7 +236,9 @@ def family_page(place: str, family: Family[Any]) -> str:
         module = inspect.getmodule(member)
         assert module is not None
         doc = parse(inspect.getdoc(member))
-        lines += ["", f"## {kind}", "", *code(f"from {_home(member)} import {member.__name__}"), *doc.body]
+        lines += ["", f"## {kind}", "", *doc.body]
+        if not doc.examples:
+            lines += code(f"from {_home(member)} import {member.__name__}")
         above = _paragraphs(module.__doc__)
         if len([part for part in family.members.values() if part.__module__ == member.__module__]) == 1 and above:
             lines += ["*From the module:* " + escaped(above[0]).strip(), ""]
@@ -245,7 +247,7 @@ def family_page(place: str, family: Family[Any]) -> str:
         refusals = doc.entries("Raises")
         lines += [f"Raises `{name}`: {escaped(words)}" for name, words in refusals]
         for example in doc.examples:
-            lines += ["", *code(example, "pycon")]
+            lines += ["", *code(with_imports(example, member), "pycon")]
     return joined(lines)
 
 

@@ -65,6 +65,9 @@ def test_pages_that_code_names_are_there() -> None:
 def test_every_page_has_one_title_and_begins_with_what_it_is_for() -> None:
     for path, text in site().items():
         assert [level for level, _ in headings(text)].count(1) == 1, path
+        assert not any(re.search(r"\bid=", title) for _, title in headings(text)), (
+            f"{path}: Zensical breaks on id= in headings"
+        )
         beginning = first_sentence(text)
         assert re.match(r"[\w`*“\"'θλ−\\∇]", beginning), f"{path}: begin with a sentence, not {beginning[:40]!r}"
         assert len(beginning.split()) >= 5, path
