@@ -227,7 +227,7 @@ def _party(folder: PartyFolder, tell: Callable[[str], None], stop: Callable[[], 
     tell(f"{invitation.name} has {holding.n_documents:,} documents and {holding.n_queries:,} queries")
     if not holding.n_answered:
         tell(
-            f"{invitation.name} has no judged query with a relevant document of its own: it takes part with its documents "
+            f"{invitation.name} has no judged query that its documents answer: it takes part with its documents "
             "only, and cannot evaluate the ranker"
         )
     return SiloParty(
@@ -281,7 +281,7 @@ def search_cost(budget: dict[str, Any]) -> str:
     period, year = (f"in every {days} days", " in a year") if days else ("once and for all", "")
     epsilon = "no ε" if budget["epsilon"] is None else f"ε = {budget['epsilon']:g}"
     return (
-        f"each other party may be told about {budget['entries']:,} of this party's {budget['pairs']:,} (document, term) "
+        f"each other party may learn {budget['entries']:,} of this party's {budget['pairs']:,} (document, term) "
         f"pairs {period}, all together {all_told:,} ({all_told / max(budget['pairs'], 1):.1%}){year}; {epsilon} for "
         f"{budget['unit']}, for any number of searches. A party of this size answers each other one at least "
         f"{budget['searches']:,} searches of 3 words {period}"

@@ -285,13 +285,13 @@ def _show_search(figures: dict[str, Any]) -> None:
     else:
         print_text("No document holds a word of the query.", "")
     hidden, parties = figures["setting"]["among"], figures["parties"]
-    among = f"hidden among {hidden} bundles of {len(figures['terms'])} terms" if hidden > 1 else "hidden among nothing"
+    among = f"hidden among {hidden} bundles of {len(figures['terms'])} terms" if hidden > 1 else "not hidden"
     lines = [("asked", figures["asker"], f"the query, {among}; its own documents stay with it")]
     if figures["own_ranked"]:
         lines.append(("ranked", figures["asker"], "its own documents, in their places, by the group's ranker"))
     for name, told in parties.items():
         size = f"{told['question_bytes'] + told['answer_bytes']:,} bytes"
-        lines.append(("told", name, f"{_left(figures['setting']['most_told'] * len(figures['terms']), told)}; {size}"))
+        lines.append(("spent", name, f"{_left(figures['setting']['most_told'] * len(figures['terms']), told)}; {size}"))
     lines += [("refused", name, why) for name, why in figures["refused"].items()]
     for stated in [told["privacy"] for told in parties.values()][:1]:
         lines.append(("privacy", *_claim(stated)))
@@ -309,12 +309,12 @@ def _document(found: dict[str, Any], titles: dict[str, str]) -> str:
 
 
 def _left(search: int, spent: dict[str, Any]) -> str:
-    """Return the sentence about what an owner may still tell; a search tells so many entries at most."""
+    """Return the sentence about the rest of a budget; a search takes at most `search` entries."""
     searches = min(
         max(spent["most_entries"] - spent["entries"], 0) // max(search, 1),
         max(spent["questions_a_day"] - spent["questions_today"], 0),
     )
-    told = f"{spent['entries']:,} of {spent['most_entries']:,} entries that one asker may be told"
+    told = f"{spent['entries']:,} of {spent['most_entries']:,} entries that one asker may learn"
     return f"{told}; at least {searches:,} such searches are left"
 
 

@@ -145,7 +145,7 @@ def check_settings(own: Mapping[str, str], theirs: Mapping[str, str], sender: st
 
 @dataclass(frozen=True)
 class Refuse:
-    """Refusal of a search: the same for every reason, since a reason could tell of documents."""
+    """Refusal of a search: the same for every reason, since a reason could reveal documents."""
 
     asked: int  # number of the envelope with the search
 

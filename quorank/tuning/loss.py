@@ -33,7 +33,7 @@ def list_losses(
 ) -> None:
     """E = Σ_{j ≠ i} max(0, (f(x_j) − f(x_i))/s + Δ) of every search, for each column of `scores` (items, m).
 
-    s is 1, or with `relative` the standard deviation of the scores of the search. Where these are all equal, every other
+    s is 1, or with `relative` the standard deviation of the scores of the search. If they are all equal, every other
     item costs Δ.
     """
     m = scores.shape[1]

@@ -1,7 +1,7 @@
 """Rules of a tuning: what leaves a client, when an iteration closes, and which weights are published.
 
 Releases (Hartmann et al. 2019, §5.3). Rprop uses signs alone, so a client may release a sign for each weight, and the
-server takes the most common one. Two bits tell +, − and 0 apart; one bit cannot represent 0, and a coin decides
+server takes the most common one. Two bits distinguish +, − and 0; one bit cannot represent 0, and a coin decides
 there. Zeros abstain from the majority: a search in which a weight plays no role says nothing about it, and most
 searches would outvote a rare kind of visit.
 
@@ -16,7 +16,7 @@ since the order of these pages is the same for every weight above 0.
 
 `JudgedGuard` publishes a version only after a trial. Clients keep the published weights, and compute for their own
 searches whether the chosen item would have stood first: under the reference (the weights at the start of the tuning),
-the published weights, and the trial. The differences are paired, so few searches suffice to detect a small loss. A
+the published weights, and the trial. Paired differences detect a small loss with a small number of searches. A
 trial is published once it is at most `bound` below the reference and at most `bound` below the published weights,
 standard errors included. An undecided trial continues through the next iterations; after a failed one the step is
 halved. Published weights are still monitored: if they fall below the bound, clients get the reference back.
@@ -337,7 +337,7 @@ class JudgedGuard:
         return GradientRelease.sure if self.sure is None else self.sure
 
     def _margin(self, evidence: Evidence, errors: float) -> float:
-        """Return how far the mean gain and so many standard errors lie above the allowed loss."""
+        """Return the distance of the mean gain, plus some standard errors, from the allowed loss."""
         mean, error = evidence.mean_and_error()
         return mean + errors * error + self.bound * evidence.base / max(1, evidence.searches)
 

@@ -129,7 +129,7 @@ def test_what_searches_cost_in_a_year_is_stated_before_consent(here) -> None:
     pairs = len(folder.holding().documents.body.terms)
     each = math.floor(0.025 * pairs)
     said = " ".join(log.read_text().split())
-    assert f"told about {each:,} of this party's {pairs:,} (document, term) pairs in every 90 days" in said
+    assert f"may learn {each:,} of this party's {pairs:,} (document, term) pairs in every 90 days" in said
     assert f"all together {2 * 5 * each:,} (" in said and "ε = 8 for one occurrence" in said
     assert f"at least {each // (3 * 5 * 3):,} searches of 3 words in every 90 days" in said and folder.sent_log() == []
 

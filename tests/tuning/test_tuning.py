@@ -199,7 +199,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
 def test_the_afternoon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks(PAGE.read_text(encoding="utf-8"))
-    parts = [block.text for block in found if block.language == "python" and not block.not_run]
+    parts = [f"{block.before}\n{block.text}" for block in found if block.language == "python"]
     assert len(parts) == 3
     names: dict[str, object] = {}
     exec(compile("\n".join(parts), str(PAGE), "exec"), names)

@@ -27,8 +27,8 @@ class AttackOutcome(NamedTuple):
 
     questions: int
     refused: bool
-    recovered: float  # share of the owner's pairs that were told and are true
-    precision: float  # share of the told pairs that are true
+    recovered: float  # share of the owner's pairs that were disclosed and are true
+    precision: float  # share of the disclosed pairs that are true
     document: float = 0.0  # share of the pairs of the attacked document, where there is one
 
 
@@ -36,7 +36,7 @@ class SearchAttacker:
     """Attacker that asks one owner under the names of one or several members, as often as a day allows.
 
     It has the group's hashing key, as every party does, and knows the vocabulary. Members take turns by question and pool
-    what they are told.
+    the answers.
     """
 
     def __init__(self, holding: Holding, terms: SearchTerms, seed: int = 1, members: int = 1) -> None:
@@ -86,7 +86,7 @@ class SearchAttacker:
         return False
 
     def probe(self, anchor: str, row: int, word: str) -> str:
-        """Ask for a word together with the unique word of a document; return all that tells one outcome from another."""
+        """Ask for a word together with the unique word of a document; return everything that distinguishes the outcomes."""
         try:
             (named,) = self.ask([(anchor, word)])
         except BadInput as error:

@@ -155,7 +155,9 @@ class CoherentDecoys:
             row[places[places >= 0]] = 1.0
         if without != UNSEEN and self._sample[without] >= 0:
             members[:, self._sample[without]] = 0.0
-        weights = np.maximum(np.log(self.frequency.max(initial=1.0) + 1.0) - levels, 0.1)  # rare terms tell more
+        weights = np.maximum(
+            np.log(self.frequency.max(initial=1.0) + 1.0) - levels, 0.1
+        )  # rare terms are more informative
         best = np.sort(weights @ members / weights.sum())[::-1][:10]
         held, df = members.sum(axis=0), members.sum(axis=1)
         chance = (df.sum() ** 2 - (df**2).sum()) / (2.0 * len(held))
@@ -183,7 +185,7 @@ def _level(frequency: Doubles) -> Doubles:
 
 
 def ordered_bundles(key: bytes, terms: Bundle, decoys: Sequence[Bundle]) -> tuple[tuple[Bundle, ...], int]:
-    """Return the query among its decoys in a keyed order that tells nothing, and the query's place."""
+    """Return the query among its decoys in a keyed order independent of the query, and the query's place."""
 
     def place(bundle: Bundle) -> bytes:
         text = " ".join(sorted(bundle)).encode("utf-8", "surrogatepass")

@@ -1,12 +1,12 @@
-"""Ledger of what an owner has told in searches: entries (document, column) by asker, questions by day, releases.
+"""Ledger of an owner's answers to searches: entries (document, column) by asker, questions by day, releases.
 
 One SQLite file for the owner's eyes (mode 0600). Every question counts, and is admitted or refused by what the asker itself
-has asked and was told, before a document is read: a refusal says nothing else. New entries of an answer are charged on
+has asked and received, before a document is read: a refusal says nothing else. New entries of an answer are charged on
 disk before the answer is made, never more of them than are left. Repeating an entry to the same asker costs nothing.
-Budgets of entries are renewed in every period; an entry that was told stays told.
+Budgets of entries are renewed in every period; an entry stays disclosed.
 
 Documents have numbers by their content: a document that is changed gets a new one, and no number is used again, since the
-noise of a cell belongs to the number. What is told under a new secret, ε or key of the group is a new release: it must be
+noise of a cell belongs to the number. Answers under a new secret, ε or key of the group are a new release: it must be
 asked for, costs ε again, and the entries of all releases count.
 """
 
@@ -38,9 +38,7 @@ CREATE TABLE told (document INTEGER NOT NULL, place INTEGER NOT NULL, asker INTE
 _DAMAGED = "the ledger is damaged; restore it from a copy, or begin a new release in another folder"
 _KIND = FileKind(0x51524E4C, 1, _SCHEMA, "this is no ledger of searches; choose another file", _DAMAGED)
 BUSY = "another process answers searches with this ledger; stop it first"
-REFUSED = (
-    "does not answer: what one party may ask in a day or be told in a period is used up, or it cannot read the search"
-)
+REFUSED = "does not answer: the daily questions or the entries of this period are used up, or it cannot read the search"
 _RELEASE = 1 << 32  # places of release r are its columns + r·2^32
 
 
@@ -55,7 +53,7 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class SearchSpending:
-    """Questions of one asker today, entries told to it in this period, and their limits; it knows them itself."""
+    """Questions of one asker today, entries disclosed to it in this period, and their limits; the asker knows them."""
 
     questions_today: int
     questions_a_day: int
@@ -64,7 +62,7 @@ class SearchSpending:
 
     @property
     def entries_left(self) -> int:
-        """Return the entries that may still be told in this period."""
+        """Return the entries that may still be disclosed in this period."""
         return max(self.most_entries - self.entries, 0)
 
 
@@ -107,7 +105,7 @@ class SearchLedger(PrivateDatabase):
         known = {str(name): int(number) for number, name in self.rows("SELECT id, fingerprint FROM releases")}
         if fingerprint not in known:
             said = (
-                f"the ledger of {self.owner} is of another secret, ε or group key; what is told now releases every "
+                f"the ledger of {self.owner} is of another secret, ε or group key; answers now release every "
                 "document again, for ε once more: give back the secret, or begin a new release on purpose"
             )
             require(not known or new_release, "silo-search.other-release", said, f"{self.path or ''}")
@@ -152,14 +150,14 @@ class SearchLedger(PrivateDatabase):
         require(admitted, "silo-search.spent", f"{self.owner} {REFUSED}")
         return spent
 
-    def told(self, asker: str, document: int) -> tuple[int, set[int]]:
-        """Return the number of entries of a document that an asker was told, and their columns in this release."""
+    def disclosed(self, asker: str, document: int) -> tuple[int, set[int]]:
+        """Return the number of entries of a document that an asker has received, and their columns in this release."""
         found = self.rows("SELECT place FROM told WHERE document = ? AND asker = ?", document, self._number(asker))
         here = {int(place) - self._release * _RELEASE for (place,) in found}
         return len(found), {column for column in here if 0 <= column < _RELEASE}
 
     def charge(self, asker: str, entries: Collection[tuple[int, int]], limits: SearchLimits) -> None:
-        """Store new (document, column) entries as told to an asker; they are on disk when this returns."""
+        """Store new (document, column) entries as disclosed to an asker; they are on disk when this returns."""
         number, period = self._number(asker), self._period(limits)
         with self.transaction():
             for document, column in sorted(entries):

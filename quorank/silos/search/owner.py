@@ -128,7 +128,7 @@ class SearchOwner:
         hashing: Hash function of the group's searches, of one row.
         secret: Lasting secret of the owner; with another one everything is released again.
         terms: Parameters that the group has agreed on.
-        ledger: Ledger of told entries; in memory unless given.
+        ledger: Ledger of disclosed entries; in memory unless given.
         askers: Number of other parties, among whom `share_of_all` is divided.
         distinct: Assumed number of distinct terms per occurrence (`distinct_share` of the group's statistics).
         new_release: Allow another release by a ledger that knows a different secret, ε or group key.
@@ -165,16 +165,16 @@ class SearchOwner:
         return Catalogue(numbers, lengths).to_bytes()
 
     def answer(self, asker: str, raw: bytes) -> bytes:
-        """Answer a question with cells that the asker knows or may still be told, and charge the new ones.
+        """Answer a question with cells that the asker knows or may still learn, and charge the new ones.
 
         Raises:
             BadInput: The question is malformed, or nothing is left for the asker.
         """
         question = SearchQuestion.from_bytes(raw, asker, self.terms)
         spent = self.ledger.admit(asker, self.limits)
-        told = _Told(self.ledger, asker, spent.entries_left)
-        named = tuple(self._named(bundle, told) for bundle in question.bundles)
-        self.ledger.charge(asker, told.fresh, self.limits)
+        disclosed = _Disclosed(self.ledger, asker, spent.entries_left)
+        named = tuple(self._named(bundle, disclosed) for bundle in question.bundles)
+        self.ledger.charge(asker, disclosed.fresh, self.limits)
         answer = SearchAnswer(question_digest(raw), named, self.spent(asker))
         return answer.to_bytes(len(question.bundles[0]), self.terms.k)
 
@@ -193,7 +193,7 @@ class SearchOwner:
         require(len(found), "silo-search.unknown-document", f"{self.name} has no document number {number}")
         return int(found[0])
 
-    def _named(self, bundle: tuple[int, ...], told: _Told) -> NamedDocuments:
+    def _named(self, bundle: tuple[int, ...], disclosed: _Disclosed) -> NamedDocuments:
         """Return the best documents of a bundle by the cells that the asker may see, best first.
 
         What is hidden because a limit is reached enters neither the choice nor the order, so it does not show in either.
@@ -211,21 +211,21 @@ class SearchOwner:
             if len(best) == k and (-whole[place], place) > best[-1][:2]:
                 break  # what is hidden only lowers a score
             cells = [column.cell(place) for column in columns]
-            shown = told.visible(int(table.numbers[place]), int(self._most[place]), bundle, [v for v, _ in cells])
+            shown = disclosed.visible(int(table.numbers[place]), int(self._most[place]), bundle, [v for v, _ in cells])
             if any(shown):
                 score = 0.0  # added up in the order of `whole`, which it equals where nothing is hidden
                 for part in {n: s for n, (_, s), seen in zip(bundle, cells, shown, strict=True) if seen}.values():
                     score += part
                 insort(best, (-score, place, shown))
                 del best[k:]
-        rows = [(place, told.tell(int(table.numbers[place]), bundle, shown)) for _, place, shown in best]
+        rows = [(place, disclosed.add(int(table.numbers[place]), bundle, shown)) for _, place, shown in best]
         rows = [(place, shown) for place, shown in rows if any(shown)]
         places = np.array([place for place, _ in rows], dtype=np.int64)
         return NamedDocuments(table.numbers[places], np.array([cells for _, cells in rows]).reshape(-1, len(bundle)))
 
 
-class _Told:
-    """Entries that an asker was told, and those that the answer to its question adds."""
+class _Disclosed:
+    """Entries that an asker has received, and those that the answer to its question adds."""
 
     def __init__(self, ledger: SearchLedger, asker: str, left: int) -> None:
         self._ledger, self._asker, self._left = ledger, asker, left
@@ -234,7 +234,7 @@ class _Told:
 
     def _of(self, document: int) -> tuple[int, set[int]]:
         if document not in self._known:
-            self._known[document] = self._ledger.told(self._asker, document)
+            self._known[document] = self._ledger.disclosed(self._asker, document)
         return self._known[document]
 
     def visible(self, document: int, most: int, bundle: tuple[int, ...], cells: list[int]) -> list[int]:
@@ -244,8 +244,8 @@ class _Told:
         shown = known.union(list(new)[: max(most - count, 0)])
         return [cell if n in shown else 0 for n, cell in zip(bundle, cells, strict=True)]
 
-    def tell(self, document: int, bundle: tuple[int, ...], cells: list[int]) -> list[int]:
-        """Add a named document's cells to what is told, and return them; new cells are hidden once the budget is spent."""
+    def add(self, document: int, bundle: tuple[int, ...], cells: list[int]) -> list[int]:
+        """Add a named document's cells to the answer and return them; new cells are 0 once the budget is spent."""
         count, known = self._of(document)
         out = []
         for column, cell in zip(bundle, cells, strict=True):

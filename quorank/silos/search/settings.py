@@ -31,12 +31,12 @@ class SearchTerms:
     epsilon: float = 8.0  # ε of one occurrence of one term in one document, cells and length together
     k: int = 5  # documents that an owner names for one bundle
     among: int = 3  # M, bundles of a question, one of which is the query; 1 hides nothing
-    share: float = 0.025  # largest share of an owner's (document, term) pairs told to one asker in a period
-    share_of_all: float = 0.10  # largest share told to all askers in a period, each of whom has an equal part
-    share_of_document: float = 0.25  # largest share of one document's pairs told to one asker, in all periods
-    least_of_document: int = 5  # entries of a document that may always be told to an asker
+    share: float = 0.025  # largest share of an owner's (document, term) pairs disclosed to one asker in a period
+    share_of_all: float = 0.10  # largest share disclosed to all askers in a period, each of whom has an equal part
+    share_of_document: float = 0.25  # largest share of one document's pairs disclosed to one asker, in all periods
+    least_of_document: int = 5  # entries of a document that may always be disclosed to an asker
     questions_a_day: int = 200  # questions of one asker per day, refused ones included
-    renew_days: int = 0  # days of a period, after which shares may be told anew; 0: never
+    renew_days: int = 0  # days of a period, after which shares may be disclosed again; 0: never
     columns: int = 1 << 20  # w, columns of a sketch
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class SearchTerms:
         require_range("among", self.among, least=1, most=MOST_AMONG)
         for name in ("share", "share_of_all", "share_of_document"):
             require_range(name, getattr(self, name), above=0.0, most=1.0)
-        said = f"one asker is told up to {self.share:g} and all together {self.share_of_all:g}; raise the latter"
+        said = f"one asker may learn up to {self.share:g} and all together {self.share_of_all:g}; raise the latter"
         require(self.share <= self.share_of_all, "option.conflict", said, "share_of_all")
         require_range("least_of_document", self.least_of_document, least=1)
         require_range("questions_a_day", self.questions_a_day, least=1)
@@ -75,11 +75,11 @@ class SearchTerms:
         return math.exp(-self.cell_epsilon) if self.has_noise else 0.0
 
     def entries(self, pairs: float, askers: int) -> int:
-        """Return the entries that one of some askers may be told in a period, of an owner with this number of pairs."""
+        """Return the entries that one of some askers may learn in a period, of an owner with this number of pairs."""
         return math.floor(min(self.share, self.share_of_all / askers) * pairs)
 
     def most_told(self, terms: int) -> int:
-        """Return the most entries that an owner tells in a search with this number of terms."""
+        """Return the most entries that an owner discloses in a search with this number of terms."""
         return self.among * self.k * terms
 
     @property

@@ -14,7 +14,7 @@ revealed. An owner that knows which terms are asked together, or how likely each
 
 **Noise.** Neighbouring documents differ in one occurrence of one term. It changes one cell in each of the z rows of the
 document's sketch by one, so their L1 sensitivity is z. *As published* (eq. 5) all z cells of an answer carry one Laplace
-number. Their differences carry no noise, so two neighbours whose cells differ in some rows only are told apart with
+number. Their differences carry no noise, so two neighbours whose cells differ in some rows only are distinguished with
 certainty. Theorem 1 holds for the median of the real rows, which moves by at most one, in one question; the median is not
 what is sent. *Strict* noise of scale (z + 1)/ε is added to every cell of a document's sketch, and to its length, before
 either is stored. Everything after that is post-processing: ε for a document, for any number of questions.

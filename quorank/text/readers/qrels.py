@@ -1,6 +1,6 @@
 """Reader of judgement files (qrels): a line says which grade a document has for a query.
 
-Four shapes are told apart by their columns: TREC's `query 0 document grade`, BEIR's table with a header line
+Four shapes are distinguished by their columns: TREC's `query 0 document grade`, BEIR's table with a header line
 `query-id corpus-id score`, three columns `query document grade`, and CISI's `query document 0 0.0`, which lists
 relevant documents only (grade 1). A grade below 0 is read as 0. Of a repeated pair the higher grade counts.
 """
