@@ -341,6 +341,7 @@ def _annotation(hint: Any) -> str:
         return ""
     text = hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
     text = re.sub(r"\bnpt\.|\bcollections\.abc\.|\btyping\.", "", text)
+    text = text.replace("SavedRanker", "Ranker")  # its public name
     return re.sub(r"NDArray\[(?:np\.)?(?:floating\[Any\]|Any)\]", "ndarray", text)
 
 

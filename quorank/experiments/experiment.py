@@ -99,7 +99,7 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a run's result.
+    """Everything that determines the result of a run.
 
     Args:
         data: Source of the collection and its normalisation.

@@ -124,7 +124,16 @@ class Intrinsic:
 
 
 def kernel(function: F) -> F:
-    """Make a kernel of a function: compiled at its first call, without the interpreter lock, sums in their order.
+    """Make a kernel of a function or of a learner's method: Numba compiles it at its first call, and caches it on disk.
+
+    A kernel runs without the interpreter lock, and adds numbers in the written order, so that results have the same bits on
+    every machine.
+
+    Args:
+        function: Function in the subset of Python and NumPy that Numba compiles.
+
+    Returns:
+        The kernel; its attribute `py_func` is the function itself.
 
     >>> @kernel
     ... def square(x: float) -> float:

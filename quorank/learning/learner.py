@@ -39,13 +39,14 @@ class ClickedList(NamedTuple):
 
 @dataclass(frozen=True)
 class Learner(ABC):
-    """A way to learn from clicks: a frozen dataclass with a `kind` and a method `learn`, in NumPy or as a kernel.
+    """Base class of learners: a frozen dataclass with a `kind` and a method `learn`, in NumPy or as a kernel.
 
-    Declare it in a notebook, in a module that an experiment file names (`kind = "my_module:ClickContrast"`), or behind an
-    entry point `learner.KIND` of the group `quorank.parts`. Every engine, grid, ledger and report knows it then.
+    Override `learn`, and `show` for lists that are not drawn by Plackett-Luce. The other methods have defaults. Declare a
+    learner in a notebook, in a module that an experiment file names (`kind = "my_module:ClickContrast"`), or as an entry
+    point `learner.KIND` of the group `quorank.parts`. It then runs in every engine and grid.
 
-    Methods decorated with `quorank.kernel` run at the speed of the built-in learners. Of `self` they see the fields that
-    are numbers.
+    Methods decorated with `quorank.kernel` run at the speed of the built-in learners; they read only the fields of `self`
+    that are numbers.
 
     >>> from dataclasses import dataclass, fields
     >>> import quorank as qr
@@ -82,7 +83,11 @@ class Learner(ABC):
 
         Args:
             theta: (d,) the client's own parameters.
-            shown: The list, its features, clicks, scores, propensities and ranks.
+            shown: Arrays of the list, one row per shown document: `features` (k, d), `clicks` (k,), `scores` (k,),
+                `propensity` (k,) and `ranks` (k,).
+
+        Returns:
+            (d,) parameters.
         """
         raise NotImplementedError(f"{self.kind} has no method learn")
 
@@ -94,17 +99,20 @@ class Learner(ABC):
         Args:
             scores: (n,) f_θ of the candidates.
             draws: (n,) uniform random numbers in [0, 1), the same in every engine.
+
+        Returns:
+            (at least k,) different row numbers.
         """
         raise NotImplementedError(f"{self.kind} has no method show")
 
     @property
     def trees_per_round(self) -> int:
-        """Trees that a round adds."""
+        """Number of trees that a round adds."""
         return 0
 
     @property
     def metric(self) -> str:
-        """Metric that is sent, "" if none is."""
+        """Name of the metric that is sent; empty if none is."""
         return ""
 
     @property

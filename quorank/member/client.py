@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, cast
 from weakref import WeakSet
 
 import numpy.typing as npt
@@ -39,6 +39,55 @@ MOST_LETTERS = 12  # maximum number of letters of one exchange; a secure sum has
 CONFIRMED = "confirmed"  # fact: the digest of the last confirmed answer
 _ETAG = re.compile(r'(?:W/)?"[!#-~]{1,100}"')
 _HEAD_BYTES = 1 << 16  # limit on a task without its parameters, bytes
+
+
+class DeviceStatus(TypedDict):
+    """Status of a device, JSON values."""
+
+    run: str
+    client: int  # number of the client
+    state: Literal["invited", "enrolled", "leaving"]
+    consent: bool
+    waiting: int  # interactions recorded for the next update
+    needed: int  # interactions of an update
+    releases: int
+    bytes_sent: int
+    last_round: int | None  # of the last release
+    rounds: int  # of the run
+    ranker_round: int | None  # of the newest ranker
+    privacy: str  # kind of the mechanism
+    reports: dict[str, Any] | None  # reports of metrics; None without
+    identity: str | None  # public key, hexadecimal
+    statement: list[str]  # sentences on what leaves, how often, who can read it, and what ε means
+    declined: str  # reason for which the owner's policy declines the terms; empty if it accepts them
+    members: str | None  # digest and length of the list of members
+    pinned: list[str]  # members whose keys the owner has pinned
+    next: NotRequired[float]  # seconds until the next sync is useful; of an open device
+
+
+class ReleaseRecord(TypedDict):
+    """Release in the log of a device."""
+
+    at: float  # seconds since 1970
+    run: str
+    round: int
+    interactions: int
+    bytes: int
+    privacy: dict[str, Any]  # statement of the mechanism
+
+
+class ConsentRecord(TypedDict):
+    """Change of consent in the log of a device."""
+
+    at: float  # seconds since 1970
+    given: bool
+
+
+class DeviceLog(TypedDict):
+    """Log of a device, JSON values."""
+
+    releases: list[ReleaseRecord]
+    consent: list[ConsentRecord]
 
 
 class Client(SyncedMembership[Terms]):
@@ -249,11 +298,15 @@ class Client(SyncedMembership[Terms]):
         self.store.overwrite_deleted()
         self._make_device()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> DeviceStatus:
         """Return the device's status.
 
         Returns:
-            JSON values by name: those of `device_status`, and `next`, seconds until the next sync is useful.
+            JSON values by name: `run`, `client` (number), `state` ("invited", "enrolled" or "leaving"), `consent`,
+            `waiting` and `needed` (interactions for the next update), `releases`, `bytes_sent`, `last_round`, `rounds`,
+            `ranker_round`, `privacy`, `reports`, `identity` (public key), `statement`, `declined` (reason for which the
+            policy declines the terms; empty if it accepts them), `members`, `pinned`, and `next`, seconds until the next
+            sync is useful.
 
         Raises:
             BadInput: `device.closed`.
@@ -264,9 +317,9 @@ class Client(SyncedMembership[Terms]):
         ('invited', True, 0, 10)
         """
         self._check_open()
-        return device_status(self.store) | {"next": self._left_to_wait()}
+        return cast("DeviceStatus", device_status(self.store) | {"next": self._left_to_wait()})
 
-    def log(self) -> dict[str, list[dict[str, Any]]]:
+    def log(self) -> DeviceLog:
         """Return the log of everything that left the device, and of changes of consent.
 
         Returns:
@@ -282,7 +335,7 @@ class Client(SyncedMembership[Terms]):
         ([], [True])
         """
         self._check_open()
-        return device_log(self.store)
+        return cast("DeviceLog", device_log(self.store))
 
     # ------------------------------------------------------------ one exchange
 
@@ -403,12 +456,7 @@ def device_status(store: PrivateStore) -> dict[str, Any]:
         store: The private store.
 
     Returns:
-        JSON values: `run`, `client` (number), `state` (`invited`, `enrolled` or `leaving`), `consent`, `waiting` and
-        `needed` (interactions for the next update), `releases` and `bytes_sent`, `last_round` and `rounds`,
-        `ranker_round` (None before the first ranker), `privacy`, `reports`, `identity` (public key as hex), `statement`
-        (sentences on what leaves, how often, who can read it, and what ε means) and `declined` (why the owner's policy
-        declines the terms; empty if it accepts them), `members` (number of listed members and digest of the list; None
-        before the first secure sum), `pinned` (numbers of the members that the owner has pinned).
+        The values of `Client.status` without `next`.
 
     Raises:
         BadInput: `device.not-joined` before an invitation was accepted.

@@ -127,7 +127,7 @@ def _are_complete(names: Sequence[str], n_features: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SavedRanker:
-    """Ranker with its parameters and the preparation of its features.
+    """Ranker with its parameters and the preparation of its features; exported as `quorank.Ranker`.
 
     Args:
         ranker: Scoring function.
@@ -138,10 +138,14 @@ class SavedRanker:
         missing: Value of a missing raw feature, filled in before the normalisation.
         origin: Origin of the ranker.
 
+    >>> import quorank as qr
     >>> from quorank.data.normalisation import RawFeatures
     >>> from quorank.rankers import Linear
-    >>> SavedRanker(Linear(), 2, np.array([3.0, 4.0]), RawFeatures()).score([[1.0, 2.0], [np.nan, 1.0]])
+    >>> ranker = qr.Ranker(Linear(), 2, np.array([3.0, 4.0]), RawFeatures(), feature_names=("bm25", "age"))
+    >>> ranker.score([[1.0, 2.0], [np.nan, 1.0]])
     array([11.,  4.], dtype=float32)
+    >>> qr.Ranker.load(ranker.save("ranker.json")).feature_names
+    ('bm25', 'age')
     """
 
     ranker: Ranker
@@ -179,11 +183,25 @@ class SavedRanker:
 
     @classmethod
     def load(cls, path: Path | str) -> SavedRanker:
-        """Read a ranker file, or that of a run's directory (`read_ranker`)."""
+        """Read a ranker file.
+
+        Args:
+            path: The file, or the directory of a run.
+
+        Raises:
+            BadInput: `ranker-file.missing`, `ranker-file.unreadable`, `ranker-file.other-format` or `ranker-file.damaged`.
+        """
         return read_ranker(Path(path))
 
     def save(self, path: Path | str) -> Path:
-        """Write the ranker file atomically."""
+        """Write the ranker file atomically.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Its path.
+        """
         return write_whole(Path(path), ranker_bytes(self))
 
     def score(self, features: Any, group: Any = None) -> npt.NDArray[np.floating[Any]]:
