@@ -249,7 +249,7 @@ class Status:
         return self.state == "running" and self.kind != "simulation" and alone
 
     def stall(self) -> str | None:
-        """Describe a stalled round for people; None if there is none."""
+        """Describe a stalled round for people; None otherwise."""
         if not self.is_stalled:
             return None
         unit = {"parties": "turn", "tuning": "version"}.get(self.kind, "round")
