@@ -113,7 +113,9 @@ class Overview:
         if counts["enrolled"] and not counts["seen"]:
             yield Problem("nobody.seen", f"no member was seen for {QUIET_SECONDS / 60.0:.0f} minutes")
         if any(one["code"] == "identity_copied" and one["at"] > now - COPIED_SECONDS for one in events):
-            sentence = "some members seem to run on two machines: revoke those named in the events, and invite them again"
+            sentence = (
+                "some members seem to run on two machines: revoke those named in the events, and invite them again"
+            )
             yield Problem("identity.copied", sentence)
         if self._is_behind(store, max((one["at"] for one in events if one["code"] == "service_restored"), default=now)):
             sentence = (
