@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_INLINE = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:\\\$|[^$\n])*?[^\s$\\])\$(?![\w$])")
+_INLINE = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:\\\$|[^$\n])*?[^\s$\\])\$(?![\w$])([.,;:!?)]*)")
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 _FENCE = re.compile(r"^( *)(`{3,})([\w-]*)\s*$")
 
@@ -39,7 +39,9 @@ def _in_sentence(line: str) -> str:
     pieces, last = [], 0
     for code in [*_CODE.finditer(line), None]:
         outside = line[last : code.start() if code else len(line)]
-        pieces.append(_INLINE.sub(lambda formula: f'<span class="formula">{_mathml(formula[1])}</span>', outside))
+        pieces.append(
+            _INLINE.sub(lambda formula: f'<span class="formula">{_mathml(formula[1])}{formula[2]}</span>', outside)
+        )
         if code:
             pieces.append(code[0])
             last = code.end()
