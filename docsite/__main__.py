@@ -1,4 +1,4 @@
-"""`python -m docsite`: stage the pages of docs/ with the generated reference, build the site strictly, and look through it.
+"""`python -m docsite`: stage the pages of docs/ and the generated ones, build the site, and check it.
 
 The site is a folder of files that load nothing from elsewhere; its search works without a server.
 """
@@ -27,11 +27,11 @@ SITE = BUILD / "site"
 FOREIGN = re.compile(
     r"""<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)|url\(["']?((?:https?:)?//[^"')]+)"""
 )
-"""What a browser would load from elsewhere."""
+"""Addresses on other hosts that a browser would load."""
 
 
 def main() -> None:
-    """Build the site, and print where it is."""
+    """Build the site and print its path."""
     pages = site_pages()
     broken = broken_links(ROOT, linked(pages))
     if broken:
@@ -84,7 +84,7 @@ def stage_pages(pages: Mapping[str, str], build: Path) -> None:
 
 
 def for_site(path: str, text: str) -> str:
-    """Return a page whose links to files outside of docs/ are plain text, since the site does not have them."""
+    """Return a page in which links to files that are not on the site are plain text."""
     back = {source: page.removeprefix("docs/") for page, source in STAGED.items()}
     for link in links(text):
         if re.match(r"[a-z]+:|#", link.target) or not leaves_docs(path, link.target):
@@ -97,7 +97,7 @@ def for_site(path: str, text: str) -> str:
 
 
 def foreign_requests(site: Path) -> list[str]:
-    """Return "file: address" for all that pages and style sheets would load from elsewhere."""
+    """Return "file: address" for every resource on another host that pages and style sheets would load."""
     found = []
     for path in sorted((*site.rglob("*.html"), *site.rglob("*.css"))):
         for match in FOREIGN.finditer(path.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""Strict check of links: every page, anchor, picture and file that a page points at is there."""
+"""Strict check of links: every page, anchor, picture and file that a page names exists."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path, PurePosixPath
 from docsite.markdown import anchors, links
 
 STAGED = {"docs/changes.md": "CHANGELOG.md", "docs/contributing.md": "CONTRIBUTING.md"}
-"""Pages of the site that lie elsewhere in the repository."""
+"""Pages of the site whose source is outside of docs/."""
 
 
 def broken_links(root: Path, pages: Mapping[str, str]) -> list[str]:
-    """Return "page:line: what is wrong" for every broken link of pages, which are texts by their path below `root`.
+    """Return "page:line: fault" for every broken link.
 
-    Pages may point at each other, at files of the repository, and at what is on the web, which is not looked at.
+    Args:
+        root: Root of the repository.
+        pages: Contents by path below `root`. Links to other sites are not checked.
     """
     known = {path: anchors(text) for path, text in pages.items()}
     found = []
@@ -34,13 +36,13 @@ def broken_links(root: Path, pages: Mapping[str, str]) -> list[str]:
 
 
 def leaves_docs(path: str, target: str) -> bool:
-    """Whether a link of a page below docs/ points at what is not on the site."""
+    """Return whether a link of a page below docs/ leads to a file that is not on the site."""
     place = _joined(f"docs/{path}", target.partition("#")[0])
     return not place.startswith("docs/")
 
 
 def _joined(page: str, target: str) -> str:
-    """The path that a relative link of a page means."""
+    """Return the path of a relative link of a page."""
     parts: list[str] = []
     for part in (*PurePosixPath(page).parent.parts, *PurePosixPath(target).parts):
         if part == ".." and parts:

@@ -1,10 +1,10 @@
-"""Markdown pages read for what they point at and what they tell a reader to run.
+"""Links, headings and code blocks of Markdown pages.
 
-Before a fence an HTML comment, which no reader sees, may say how its code is run:
+An HTML comment before a fence, invisible to readers, determines how the block is tested:
 
-    <!-- not run: needs a second machine -->     it is not, and why
-    <!-- file: spring.toml -->                   it is the content of a file that later blocks use
-    <!-- before:                                 Python that runs first, for names that the page only talks about
+    <!-- not run: needs a second machine -->     not at all; the reason
+    <!-- file: spring.toml -->                   content of a file that later blocks use
+    <!-- before:                                 Python that runs first, for names that the page does not define
     features = …
     -->
 """
@@ -24,19 +24,19 @@ _HEADING = re.compile(r"^(#{1,6}) +(.*?) *#*$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, the line that it begins on, and what a comment before it says."""
+    """Fenced block: language, content, first line, and the comment before it."""
 
     language: str
     text: str
     line: int
     not_run: str = ""  # the reason
-    file: str = ""  # name of the file that it is
+    file: str = ""  # name of the file whose content it is
     before: str = ""  # Python that runs first
 
 
 @dataclass(frozen=True)
 class Link:
-    """A link or picture: what is shown, where it points, on which line."""
+    """Link or picture: shown text, target, line."""
 
     text: str
     target: str
@@ -93,7 +93,7 @@ def headings(text: str) -> list[tuple[int, str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors of a page's headings, as forges and the site make them."""
+    """Return the anchors of a page's headings, as on forges and on the site."""
     found: set[str] = set()
     for _, title in headings(text):
         slug, number = slug_of(title), 0

@@ -137,7 +137,7 @@ def _made(entries: Iterable[Entry], there: set[str], titles: dict[str, str]) -> 
 
 
 def _short(title: str) -> str:
-    """Return the distinguishing part of a title: the figure of "fpdgd/figure3: …", the family of "Parts: …"."""
+    """Return the distinguishing part of a title: "fpdgd/figure3" of "fpdgd/figure3: …", "privacy" of "Parts: privacy"."""
     first, _, rest = title.partition(": ")
     return first if "/" in first or not rest else rest
 

@@ -192,7 +192,7 @@ def _described(doc: Docstring, function: Callable[..., Any]) -> Iterator[str]:
 
 
 def _arguments(doc: Docstring, value: Any) -> Iterator[str]:
-    """List of arguments; the fields of a dataclass that its docstring leaves out have the comments beside them."""
+    """List of arguments; fields of a dataclass without an entry are described by their comments."""
     entries = doc.entries("Args")
     if inspect.isclass(value) and (dataclasses.is_dataclass(value) or hasattr(value, "_fields")):
         beside, described = meanings_beside(value), {name for name, _ in entries}

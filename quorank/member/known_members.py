@@ -88,7 +88,7 @@ class KnownMembers:
         """Return the members of a secure sum whose occasion has this head.
 
         Raises:
-            BadInput: `members.forked` where the list is another one, `members.missing` where there is none.
+            BadInput: `members.forked` where the list is another one, `members.missing` without a list.
         """
         if self.list is None:
             raise _rejected("members.missing", "the list of members could not be fetched")

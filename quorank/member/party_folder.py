@@ -252,7 +252,7 @@ class PartyFolder(Membership[SiloTerms]):
 
     @property
     def spent(self) -> dict[str, SearchSpending]:
-        """What this party has spent at each owner, by the owner's last answer."""
+        """Budget that this party has spent at each owner, by the owner's last answer."""
         file = self.folder / SESSION / SPENT
         return read_json(file, dict[str, SearchSpending]) if file.is_file() else {}
 

@@ -93,7 +93,7 @@ MOST_ACCOUNTED = 10**6
 
 @dataclass(frozen=True)
 class Policy:
-    """Limits of a device's owner on the terms of a run. The defaults decline what protects hardly or not at all.
+    """Limits of a device's owner on the terms of a run. The defaults decline terms with little or no protection.
 
     Args:
         epsilon: Largest ε of the whole run, reports included.
