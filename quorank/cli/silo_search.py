@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorank.silos.search.attack import AttackOutcome
 
 _TITLE = 30
-NO_TERM = "nothing is left of the query without stop words; ask with other words"
+NO_TERM = "the query has only stop words; use other words"
 Epsilon = Annotated[float, Option(help="ε of one occurrence of a term in a document.")]
 Parties = Annotated[int, Option(min=2, max=64, help="Number of parties among which one collection is divided.")]
 Seed = Annotated[int, Option(min=0, help="Seed of the division, of keys and noise.")]

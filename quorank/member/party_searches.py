@@ -2,7 +2,7 @@
 
 Searches begin when the group has its ranker, with the session's keys. Before its first answer an owner sends the asker the
 noisy lengths of its documents. Questions and answers are stored, so a party that is killed continues; an answer that
-was charged but not sent costs nothing when it is computed again, since entries that were told are free.
+was charged but not sent costs nothing when it is computed again, since disclosed entries are free.
 
 The party's own people leave searches as files in its folder (`FolderDesk`), from which the process that runs the party
 takes them: `NAME.json` appears atomically, and `NAME.found.json` replaces it.
@@ -41,7 +41,10 @@ from quorank.silos.session.streams import SiloStore
 from quorank.silos.training.ranked_search import RankedSearch
 from quorank.silos.training.statistics import SharedStatistics
 
-LEDGER, NUMBERS = "search.sqlite", "numbers.json"  # private files: entries told to others, and numbers of documents
+LEDGER, NUMBERS = (
+    "search.sqlite",
+    "numbers.json",
+)  # private files: entries disclosed to others, and numbers of documents
 SPENT = "spent.json"  # private file: what this party has spent at each owner, by the owner's last answer
 TEMPORARY = ("file.busy", "file.unwritable")  # error codes after which the same message is handled later
 MOST_SEARCHES = 64  # limit on the pending searches of a party
@@ -212,7 +215,7 @@ class PartySearches:
     def _asked(self, query: str) -> AskedQuery:
         """Return the question about a query, the same every time."""
         words = self.terms.setting.tokeniser.tokenise(query)
-        require(words, "silo-search.no-term", "nothing is left of the query without stop words; ask with other words")
+        require(words, "silo-search.no-term", "the query has only stop words; use other words")
         return self.asker.question(words)
 
     def receive_description(self, owner: str, text: bytes) -> None:

@@ -1,7 +1,7 @@
 """Documents, queries and judgements that each party holds.
 
 Parties come from given collections (one collection per party, so that their subjects differ, or one divided among several)
-or from the generator. CS-F-LTR §III.A: a query may be answered by another party's documents, but nobody has judgements
+or from the generator. CS-F-LTR §III.A: a query may be answered by another party's documents, but no party has judgements
 across parties.
 """
 
@@ -197,7 +197,7 @@ def make_holding(
 
 def check_texts(name: str, collection: TextCollection, tokeniser: Tokeniser) -> None:
     """Refuse a party's collection without documents, or in another language than the agreed one."""
-    require(collection.documents, "party.no-documents", f"{name} has no documents; a party takes part with its own")
+    require(collection.documents, "party.no-documents", f"{name} has no documents; every party needs some")
     agreed, found = tokeniser.stemming, language_of(collection)
     others = found.language is not None and agreed not in ("none", found.language)
     porter = agreed == "porter" and found.language == "english"

@@ -325,7 +325,7 @@ class OpenVersion:
         require(shaped and reply.run == self.run, "reply.shape", "the reply is not to this version")
         metrics = len(self._private_means.study.metrics) if self.learned else 0
         unasked = any(reply.statistics[metrics:]) or (self.learned and reply.release.any())
-        require(not unasked, "reply.figure", "the reply holds numbers that nobody agreed to")
+        require(not unasked, "reply.figure", "the reply holds numbers that the terms do not name")
         if self.learned:
             allowed = self._private_means.allows(reply.statistics[:metrics])
             require(allowed, "reply.no-answer", "the answer has values that no honest device sends")

@@ -117,5 +117,5 @@ def search_in_process(
     (3, ['B'])
     """
     words = tuple(dict.fromkeys(holdings[0].documents.body.tokeniser.tokenise(query)))
-    require(words, "silo-search.no-term", "nothing is left of the query without stop words; ask with other words")
+    require(words, "silo-search.no-term", "the query has only stop words; use other words")
     return SearchSession(holdings, terms, seed).search(asker, words, top)

@@ -1,6 +1,6 @@
 """Ledger of an owner's answers to searches: entries (document, column) by asker, questions by day, releases.
 
-One SQLite file for the owner's eyes (mode 0600). Every question counts, and is admitted or refused by what the asker itself
+One private SQLite file of the owner (mode 0600). Every question counts, and is admitted or refused by what the asker itself
 has asked and received, before a document is read: a refusal says nothing else. New entries of an answer are charged on
 disk before the answer is made, never more of them than are left. Repeating an entry to the same asker costs nothing.
 Budgets of entries are renewed in every period; an entry stays disclosed.
@@ -35,7 +35,7 @@ CREATE TABLE days (asker INTEGER NOT NULL, day INTEGER NOT NULL, questions INTEG
 CREATE TABLE told (document INTEGER NOT NULL, place INTEGER NOT NULL, asker INTEGER NOT NULL,
     period INTEGER NOT NULL, PRIMARY KEY (document, place, asker)) WITHOUT ROWID;
 """
-_DAMAGED = "the ledger is damaged; restore it from a copy, or begin a new release in another folder"
+_DAMAGED = "the ledger is damaged; restore it from a copy, or start a new release in another folder"
 _KIND = FileKind(0x51524E4C, 1, _SCHEMA, "this is no ledger of searches; choose another file", _DAMAGED)
 BUSY = "another process answers searches with this ledger; stop it first"
 REFUSED = "does not answer: the daily questions or the entries of this period are used up, or it cannot read the search"
@@ -106,7 +106,7 @@ class SearchLedger(PrivateDatabase):
         if fingerprint not in known:
             said = (
                 f"the ledger of {self.owner} is of another secret, ε or group key; answers now release every "
-                "document again, for ε once more: give back the secret, or begin a new release on purpose"
+                "document again, for ε once more: restore the secret, or start a new release explicitly"
             )
             require(not known or new_release, "silo-search.other-release", said, f"{self.path or ''}")
             values = (len(known), fingerprint, math.ceil(epsilon * 1_000_000), self._clock())
@@ -138,7 +138,7 @@ class SearchLedger(PrivateDatabase):
         """Count a question, on disk, and return what the asker has spent with it.
 
         Raises:
-            BadInput: `silo-search.spent` where nothing is left of the asker's day or entries.
+            BadInput: `silo-search.spent` where the asker's daily questions or entries are used up.
         """
         check_name(asker)
         with self.transaction():

@@ -168,7 +168,7 @@ class SearchOwner:
         """Answer a question with cells that the asker knows or may still learn, and charge the new ones.
 
         Raises:
-            BadInput: The question is malformed, or nothing is left for the asker.
+            BadInput: The question is malformed, or the asker's budget is used up.
         """
         question = SearchQuestion.from_bytes(raw, asker, self.terms)
         spent = self.ledger.admit(asker, self.limits)

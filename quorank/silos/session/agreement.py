@@ -173,7 +173,7 @@ class Agreement:
 
     @property
     def identities(self) -> dict[str, bytes]:
-        """Public identities of the other parties, as far as they have said hello."""
+        """Public identities of the other parties whose hello has arrived."""
         return {name: hello.identity for name, hello in self._hellos.items() if name != self.name}
 
     def hellos(self) -> list[Envelope]:

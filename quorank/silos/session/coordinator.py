@@ -75,8 +75,8 @@ class SiloServer:
         self._phase: int = table.get("phase", AGREEMENT)
         self._gone: set[int] = set(table.get("gone", []))
         # records that each party has received, and sent, by tag
-        self._heard = [Counter[str](counts) for counts in table.get("heard", [{} for _ in parties])]
-        self._said = [Counter[str](counts) for counts in table.get("said", [{} for _ in parties])]
+        self._delivered_counts = [Counter[str](counts) for counts in table.get("heard", [{} for _ in parties])]
+        self._received_counts = [Counter[str](counts) for counts in table.get("said", [{} for _ in parties])]
         self._relayed: dict[tuple[int, int, Kind], list[int]] = {  # sender, receiver, kind → envelopes and bytes
             (sender, receiver, Kind(kind)): counts for sender, receiver, kind, counts in table.get("relayed", [])
         }
@@ -93,8 +93,8 @@ class SiloServer:
         table = {
             "phase": self._phase,
             "gone": sorted(self._gone),
-            "heard": self._heard,
-            "said": self._said,
+            "heard": self._delivered_counts,
+            "said": self._received_counts,
             "relayed": [(*way, counts) for way, counts in self._relayed.items()],
             "course": self._course.table(),
             "among": self._among,
@@ -158,13 +158,14 @@ class SiloServer:
 
     def _owes(self, number: int) -> bool:
         """Return whether a record of this party is due, after those that it has received."""
-        heard, said, others = self._heard[number], self._said[number], len(self.terms.parties) - 1
+        delivered, received = self._delivered_counts[number], self._received_counts[number]
+        others = len(self.terms.parties) - 1
         return (
-            said["HELLO"] < others
-            or (heard["HELLO"] == others and said["CONTRIBUTION"] < others)
-            or (heard["CONTRIBUTION"] == others and said["STATISTICS"] < 1)
-            or said["PART"] < heard["ASK_SUM"]
-            or said["KEPT"] < heard["RANKER"]
+            received["HELLO"] < others
+            or (delivered["HELLO"] == others and received["CONTRIBUTION"] < others)
+            or (delivered["CONTRIBUTION"] == others and received["STATISTICS"] < 1)
+            or received["PART"] < delivered["ASK_SUM"]
+            or received["KEPT"] < delivered["RANKER"]
         )
 
     def standing(self, party: str) -> tuple[int, ...]:
@@ -199,7 +200,7 @@ class SiloServer:
             require(message.digest == self._digest, "silo-message.other-run", said)
             with self._store.transaction():
                 places = self._store.places(party)
-                self._heard[number].update(self._store.take(party, message))
+                self._delivered_counts[number].update(self._store.take(party, message))
                 while (record := self._store.next(party)) is not None:
                     self._handle(number, record)
                     self._store.finish(party)
@@ -249,7 +250,7 @@ class SiloServer:
         kind = kind_of(record)
         require(kind in handlers, "silo-message.kind", "a party sent a record of the coordinator; it is refused")
         handlers[kind](number, record)
-        self._said[number][tag_of(record)] += 1
+        self._received_counts[number][tag_of(record)] += 1
 
     def _relay(self, number: int, record: bytes) -> None:
         raw, parties = record[1:], self.terms.parties
@@ -286,13 +287,13 @@ class SiloServer:
         return MOST_SEARCHES if kind is Kind.SEARCH else 1
 
     def _add_statistics(self, number: int, record: bytes) -> None:
-        due = self._phase in (AGREEMENT, STATISTICS) and not self._said[number]["STATISTICS"]
+        due = self._phase in (AGREEMENT, STATISTICS) and not self._received_counts[number]["STATISTICS"]
         require(due, "silo-message.phase", _NOT_NOW)
         total = np.frombuffer(decode_array(record, 4 * VECTOR_LENGTH), dtype="<u4")
         if (known := self._store.fact("total")) is not None:
             total = total + np.frombuffer(known, dtype="<u4")
         self._store.set_fact("total", total.tobytes())
-        if sum(said["STATISTICS"] for said in self._said) + 1 < len(self.terms.parties):
+        if sum(received["STATISTICS"] for received in self._received_counts) + 1 < len(self.terms.parties):
             return
         self._everyone(encode(Record.TOTAL, total))
         self._phase, self._among = TRAINING, [n for n in range(len(self.terms.parties)) if n not in self._gone]
@@ -330,12 +331,14 @@ class SiloServer:
         self._everyone(encode(Record.RANKER, self.ranker.astype("<f8")))
 
     def _note_kept(self, number: int, record: bytes) -> None:
-        require(self._phase == END and not self._said[number]["KEPT"], "silo-message.phase", _NOT_NOW)
+        require(self._phase == END and not self._received_counts[number]["KEPT"], "silo-message.phase", _NOT_NOW)
         self._end(number)
 
     def _end(self, number: int | None = None) -> None:
         """Finish once every party has the ranker; `number` is reporting it now."""
-        if all(said["KEPT"] for n, said in enumerate(self._said) if n != number and n not in self._gone):
+        if all(
+            received["KEPT"] for n, received in enumerate(self._received_counts) if n != number and n not in self._gone
+        ):
             self._phase = DONE
 
 

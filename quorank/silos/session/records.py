@@ -3,7 +3,7 @@
 Each side has one stream of records for the other. A record is cut into pieces of at most one mebibyte. A message states
 how many pieces of the other side's stream have arrived and carries pieces of the own stream from a stated position on;
 pieces that have already arrived are skipped. Messages may therefore be lost, repeated or delayed, and either side may be
-killed at any time: what it has said and heard is on disk.
+killed at any time: sent and received records are on disk.
 
 A message is "QS" with a letter for the direction and the version, the number of the party, sixteen bytes of the digest of
 the terms, the two positions, a bundle of pieces (`frames`), each preceded by a byte that says whether it ends its record,

@@ -57,7 +57,7 @@ _INT32 = np.iinfo(np.int32)
 class HiddenTerm:
     """Question about one term."""
 
-    columns: Int32s  # (vectors, z): what the owner sees
+    columns: Int32s  # (vectors, z): visible to the owner
     vector: int  # place of the vector that holds the term
     rows: Integers  # PV: rows of that vector with the columns of the term
     signs: Int8s  # (z,): g(t)

@@ -3,22 +3,22 @@
 A table of z rows and w columns whose cells list documents with their values there, the largest ones only: an owner
 answers a query with z cells, however many documents it has.
 
-The *literal* reading keeps the αK largest values of a cell. A document that stands in at least β·z1 of the z1 real cells is
+The *literal* reading keeps the αK largest values of a cell. A document in at least β·z1 of the z1 real cells is
 a candidate; its estimate is the median (Count Sketch) or the minimum (Count-Min) of its values there. Half of all terms
-have g_a(t) = −1 in a row: their documents lie at the other end and are dropped. And a document stands in a cell because its
+have g_a(t) = −1 in a row: their documents are at the other end and are dropped. A document is in a cell because its
 value there is large, so the estimate of one that seldom holds the term is taken from the very rows in which other terms
 have driven it up. The *recommended* reading differs in five points:
 
-1. A cell keeps the values largest in size, |v|, from both ends, and no zeros: their absence says the same.
-2. A cell knows its floor F, the largest size that it dropped: an absent document has −F ≤ v ≤ F.
+1. A cell keeps the values largest in size, |v|, from both ends, and no zeros, which absence implies.
+2. A cell has a floor F, the largest size that it dropped: an absent document has −F ≤ v ≤ F.
 3. All cells share a number of entries, so a cell with few terms leaves its space to the others: one limit c for all
    cells is the largest with Σ_cells min(count, c) within that number (water filling).
 4. Few rows of many columns: a row is informative about a term only if the term's documents are among the largest of the
    cell, and so the cell's other terms must be few.
-5. A row says s_a = g_a(t)·v_a of a document that stands in its cell, else F_a / 2, and a document is worth their lower
+5. A row scores a document s_a = g_a(t)·v_a if it is in the cell, else F_a / 2; the estimate is the lower
    quartile, the (⌊(z1 − 1)/4⌋ + 1)-th smallest: of four rows or fewer the smallest. With Count-Min it is always the
    smallest, since each row is an upper bound. A row in which a document lies on the wrong side rules it out; of many rows
-   some are spoilt by chance, which the quartile forgives. Of equal documents those in more cells come first, then those
+   some are wrong by chance, which the quartile tolerates. Of equal documents those in more cells come first, then those
    whose values are smaller in sum and so agree better.
 
 Of equal values the kept documents are selected by a fixed scattering of their numbers, the same in all rows: with another

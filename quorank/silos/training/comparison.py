@@ -62,7 +62,7 @@ def _means(rows: Sequence[Mapping[str, float]]) -> Figures:
 def check_same_text(parties: Sequence[Holding]) -> None:
     """Refuse a party without documents, or with another tokeniser than the first one."""
     for party in parties:
-        said = f"{party.name} has no documents; a party takes part with its documents"
+        said = f"{party.name} has no documents; every party needs some"
         require(party.n_documents, "party.no-documents", said)
         first, own = parties[0].documents.body.tokeniser, party.documents.body.tokeniser
         said = f"{party.name} tokenises by {own} and {parties[0].name} by {first}; agree on one tokeniser"
@@ -150,7 +150,7 @@ class RepeatedComparison:
         return dict(zip(others, tests, strict=True))
 
     def party_means(self, method: str, party: int) -> Figures:
-        """Return the means over seeds of what one party has trained alone."""
+        """Return the means over seeds of the ranker that one party has trained alone."""
         return _means([outcome.by_party[method][party] for outcome in self.outcomes])
 
     def as_dict(self) -> dict[str, Any]:
