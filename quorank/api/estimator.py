@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, fields
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -27,7 +26,8 @@ from quorank.data.ranking import grouped_rows
 from quorank.errors import BadInput, require, suggest
 from quorank.kernels.arrays import Integers
 from quorank.learning.client_loop import JUDGED
-from quorank.metrics.lists import ndcg
+from quorank.metrics.evaluator import Evaluator
+from quorank.rankers import Linear
 
 if TYPE_CHECKING:
     import pandas
@@ -166,7 +166,7 @@ class FederatedRanker:
             return self.ranker_.score(features, np.zeros(len(features), dtype=np.int64) if alone else rows["group"])
 
     def score(self, X: Any, y: npt.ArrayLike, *, group: npt.ArrayLike | None = None) -> float:
-        """Compute the mean nDCG@10 of the lists that `predict` orders.
+        """Compute the mean nDCG@10 of the lists that `predict` orders; equal scores count by the mean over their orders.
 
         Args:
             X: (rows, features) array or data frame.
@@ -185,15 +185,11 @@ class FederatedRanker:
             sentence = f"expected {len(scores):,}, one per row, got {labels.shape}"
             require(labels.shape == scores.shape, "ranking-data.length", sentence, "y")
             order, offsets, _ = grouped_rows(self._split_columns(X, group=group)[1]["group"], len(scores))
-            values = []
-            for first, last in pairwise(offsets.tolist()):
-                rows = order[first:last]
-                ranked = labels[rows[np.argsort(-scores[rows], kind="stable")]]
-                if ranked.max(initial=0) > 0:
-                    values.append(ndcg(ranked[:JUDGED], ranked, JUDGED))
+            lists = RankingData.from_arrays(np.zeros((len(order), 1)), labels[order], offsets)
+            evaluator = Evaluator(lists, Linear(), JUDGED)
             sentence = "no query has a relevant document, so that nDCG is undefined"
-            require(values, "data.without-relevant", sentence, "y")
-        return float(np.mean(values))
+            require(evaluator.counted().any(), "data.without-relevant", sentence, "y")
+        return float(evaluator.score_means([scores[order]])[0, 0])
 
     @overload
     def history(self, frame: Literal["pandas"] = "pandas") -> pandas.DataFrame: ...

@@ -138,7 +138,6 @@ def _evaluate_texts(
     """Evaluate a silo group's ranker on the lists that a search of a collection returns for all judged queries."""
     import numpy as np
 
-    from quorank.metrics.evaluator import Evaluator
     from quorank.silos.holdings import make_holding
     from quorank.silos.training.lists import PartySearch
     from quorank.text import Features, Tokeniser
@@ -155,7 +154,7 @@ def _evaluate_texts(
     sentence = "no query has a relevant document, so that metrics are undefined"
     require(counted.any(), "collection.nothing-relevant", sentence, data)
     counted |= no_relevant == "zero"
-    evaluator = Evaluator(lists.data, saved.ranker, k)
+    evaluator = lists.evaluator(saved.ranker, k)
     (ndcg,), (reciprocal,) = lists.ndcg([saved.theta], saved.ranker), evaluator.per_query([saved.theta])[1]
     (by_search,) = lists.ndcg([np.zeros(saved.n_features)])
     figures = {f"ndcg@{k}": ndcg, "maxrr": reciprocal, f"err@{k}": evaluator.err(saved.theta), "bm25": by_search}

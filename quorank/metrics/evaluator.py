@@ -3,8 +3,9 @@
 Every document is read from memory once and scored by all rankers while it is in cache; therefore a run evaluates the
 rankers of several rounds together. The metrics of a ranker do not depend on the other rankers in the pass.
 
-nDCG has gain 2^rel − 1 and discount log2(rank + 1) (Burges et al., ICML 2005); equal scores rank in the order of the file.
-Compiled code is checked against the metrics of one list in `lists`.
+nDCG has gain 2^rel − 1 and discount log2(rank + 1) (Burges et al., ICML 2005). Documents with equal scores count by the
+expected value of each metric over all orders of them (McSherry and Najork, ECIR 2008), so that the order of the file does
+not matter. Compiled code is checked against the metrics of one list in `lists`.
 """
 
 from __future__ import annotations
@@ -101,23 +102,77 @@ class _Judgement(NamedTuple):
     gain: Doubles  # (128,) by label
     cutoffs: Integers  # ascending
     page: int  # depth of the reciprocal rank
+    ordered: bool  # equal scores keep the order of the list
 
 
 @kernel
-def _judge_list(judgement: _Judgement, q: int, top: Integers, size: int, ndcg: Doubles) -> float:
-    """Write nDCG of one ranked list at each cut-off into `ndcg`; return its reciprocal rank among the first `page`."""
-    labels, start = judgement.labels, judgement.offsets[q]
+def _average_ties(
+    judgement: _Judgement, start: int, scores: Floats | Doubles, n: int, top: Integers, expected: Doubles
+) -> float:
+    """Write the expected gain at each rank into `expected`; return the expected reciprocal rank.
+
+    Each rank of a tie has the mean gain of its documents (McSherry and Najork 2008, eq. 4). Of m tied documents with r
+    relevant ones, the first relevant one has place i with probability r/(m − i + 1) · Π_{j<i} (m − r − j + 1)/(m − j + 1).
+    """
+    labels, size, p, reciprocal, found = judgement.labels, min(n, len(expected)), 0, 0.0, False
+    while p < size:
+        score, members, relevant, gains = scores[top[p]], 0, 0, 0.0
+        for i in range(n):  # a tie may continue behind the last rank
+            if scores[i] == score:
+                members += 1
+                relevant += labels[start + i] > 0
+                gains += judgement.gain[labels[start + i]]
+        stop = min(p + members, size)
+        for i in range(p, stop):
+            expected[i] = gains / members
+        if relevant > 0 and not found:
+            found, none = True, 1.0  # probability that no earlier rank is relevant
+            for i in range(p, min(stop, judgement.page)):
+                left = members - (i - p)
+                reciprocal += none * (relevant / left) / (i + 1)
+                none *= (left - relevant) / left
+        p = stop
+    return reciprocal
+
+
+@kernel
+def _judge_list(
+    judgement: _Judgement, q: int, scores: Floats | Doubles, n: int, top: Integers, expected: Doubles, ndcg: Doubles
+) -> float:
+    """Write the expected nDCG of one list at each cut-off into `ndcg`; return the expected reciprocal rank.
+
+    Args:
+        judgement: Labels and depths.
+        q: Query.
+        scores: (≥ n,) scores of its documents.
+        n: Number of its documents.
+        top: (deepest + 1,) scratch.
+        expected: (deepest,) scratch.
+        ndcg: (cutoffs,) output.
+    """
+    labels, start, size = judgement.labels, judgement.offsets[q], min(n, len(expected))
+    longer = top_k(scores, n, len(expected) + 1, top)
+    tied = False
+    for p in range(longer - 1):
+        tied |= scores[top[p]] == scores[top[p + 1]]
+    reciprocal = 0.0
+    if tied and not judgement.ordered:
+        reciprocal = _average_ties(judgement, start, scores, n, top, expected)
+    else:
+        for p in range(size):
+            expected[p] = judgement.gain[labels[start + top[p]]]
+        for p in range(min(judgement.page, size)):
+            if labels[start + top[p]] > 0:
+                reciprocal = 1.0 / (p + 1)
+                break
     total, done = 0.0, 0
     for c in range(len(judgement.cutoffs)):
         until = min(judgement.cutoffs[c], size)
         for p in range(done, until):
-            total += judgement.gain[labels[start + top[p]]] * judgement.discount[p]
+            total += expected[p] * judgement.discount[p]
         ndcg[c] = total / judgement.ideal[c, q]
         done = until
-    for p in range(min(judgement.page, size)):
-        if labels[start + top[p]] > 0:
-            return 1.0 / (p + 1)
-    return 0.0
+    return reciprocal
 
 
 @kernel
@@ -145,33 +200,34 @@ def _evaluate(
     """
     offsets, k = judgement.offsets, len(judgement.discount)
     activation = np.zeros(width_of(hidden), dtype=np.float32)
-    top = np.zeros(k, dtype=np.int64)
+    top, expected = np.zeros(k + 1, dtype=np.int64), np.zeros(k)
     for q in range(span[0], span[1]):
         if judgement.ideal[0, q] <= 0.0:
             continue
         start, stop = offsets[q], offsets[q + 1]
         score_rows_of_all(packed, hidden, padded, start, stop, scores, activation)
         for r in range(packed.shape[0]):
-            size = top_k(scores[r], stop - start, k, top)
-            reciprocal[r, q] = _judge_list(judgement, q, top, size, ndcg[:, r, q])
+            reciprocal[r, q] = _judge_list(judgement, q, scores[r], stop - start, top, expected, ndcg[:, r, q])
 
 
 @kernel
 def _judge(judgement: _Judgement, scores: Doubles, ndcg: Doubles, reciprocal: Doubles) -> None:
     """Add the metrics of (rows,) scores of one ranker to zeros: ndcg (cutoffs, queries), reciprocal (queries,)."""
     offsets, k = judgement.offsets, len(judgement.discount)
-    top = np.zeros(k, dtype=np.int64)
+    top, expected = np.zeros(k + 1, dtype=np.int64), np.zeros(k)
     for q in range(len(offsets) - 1):
         if judgement.ideal[0, q] <= 0.0:
             continue
         start, stop = offsets[q], offsets[q + 1]
-        size = top_k(scores[start:stop], stop - start, k, top)
-        reciprocal[q] = _judge_list(judgement, q, top, size, ndcg[:, q])
+        reciprocal[q] = _judge_list(judgement, q, scores[start:stop], stop - start, top, expected, ndcg[:, q])
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
     """Evaluator of rankers on one split: nDCG and the reciprocal rank of the first relevant document.
+
+    Documents with equal scores count by their expected value over all orders, so that a ranker that scores all alike has
+    the nDCG of a random order.
 
     Args:
         data: Split.
@@ -181,6 +237,7 @@ class Evaluator:
         threads: Number of threads; the bits do not depend on it.
         page: Depth of the reciprocal rank; k by default.
         cutoffs: Further depths of nDCG, measured in the same pass.
+        ordered: Documents with equal scores keep the order of their list, as the results of a search do.
 
     >>> from quorank.rankers import Linear
     >>> data = RankingData.from_arrays([[3.0], [2.0], [1.0]], labels=[0, 1, 0], offsets=[0, 3])
@@ -196,6 +253,7 @@ class Evaluator:
     threads: int = 1
     page: int | None = None
     cutoffs: tuple[int, ...] = ()
+    ordered: bool = False
 
     @cached_property
     def _inputs(self) -> RankingData:
@@ -262,7 +320,7 @@ class Evaluator:
         ideal = np.array([ideal_dcg(data, depth) for depth in depths])
         discount = discounts(max(depths[-1], page))
         cutoffs, gains = np.array(depths, dtype=np.int64), gain(np.arange(128))
-        return _Judgement(data.labels, data.offsets, ideal, discount, gains, cutoffs, page)
+        return _Judgement(data.labels, data.offsets, ideal, discount, gains, cutoffs, page, self.ordered)
 
     @property
     def _depths(self) -> list[int]:
@@ -281,14 +339,12 @@ class Evaluator:
 
     def err(self, theta: Doubles) -> Doubles:
         """Return the expected reciprocal rank at k (queries,), with highest grade 4, or 2 if no label is above 2."""
-        values = scores(self.ranker, theta, self.data)
-        highest = 4 if self.data.max_label > 2 else 2
-        out = np.empty(self.data.n_queries)
-        for q in range(self.data.n_queries):
-            rows = self.data.rows_of(q)
-            order = np.argsort(-values[rows], kind="stable")[: self.k]
-            out[q] = err(self.data.labels[rows][order], self.k, highest)
-        return out
+        values, data = self.scores(theta), self.data
+        highest = 4 if data.max_label > 2 else 2
+        if self.ordered:
+            values = -np.argsort(np.lexsort((-values, data.query_of_rows()))).astype(np.float64)
+        lists = [data.rows_of(q) for q in range(data.n_queries)]
+        return np.array([err(data.labels[rows], self.k, highest, values[rows]) for rows in lists])
 
     def counted(self) -> Booleans:
         """Return the mask (queries,) of the queries in means."""

@@ -1,6 +1,8 @@
 """Metrics of one ranked list, the reference for compiled code, and their discounted sum over rounds.
 
-A list is given by the labels of its documents from the top down. `k` is the number of ranks that count.
+A list is given by the labels of its documents from the top down. `k` is the number of ranks that count. Where a list is
+given by scores, equal scores count by the expected value of the metric over all orders of their documents (McSherry and
+Najork 2008, "Computing information retrieval performance measures efficiently in the presence of tied scores").
 """
 
 from __future__ import annotations
@@ -67,27 +69,50 @@ def ndcg(ranked_labels: npt.ArrayLike, all_labels: npt.ArrayLike, k: int = 10) -
     return dcg(ranked_labels, k) / ideal if ideal > 0 else 0.0
 
 
-def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4) -> float:
+def err(labels: npt.ArrayLike, k: int = 10, max_label: int = 4, scores: npt.ArrayLike | None = None) -> float:
     """Compute the expected reciprocal rank, Σ_{r ≤ k} (1/r) R_r Π_{i<r} (1 − R_i) (Chapelle et al., CIKM 2009).
+
+    Documents with equal scores count by the expected value over all their orders. With E_j the mean of Π (1 − R) over all
+    subsets of j documents of a tie, the expected probability to stop at its rank j is E_{j−1} − E_j.
 
     Args:
         labels: (documents,) labels in ranked order; a document satisfies with probability R = (2^rel − 1) / 2^max_label.
         k: Number of ranks that count.
         max_label: Highest grade of the collection's scale, not of this list.
+        scores: (documents,) scores, if the labels are in another order.
 
     Raises:
         BadInput: `metric.label-out-of-range` for a label above `max_label`.
 
     >>> err([1, 1], max_label=1)  # 1·1/2 + 1/2·1/2·1/2
     0.625
+    >>> err([0, 1], max_label=1, scores=[0.3, 0.3])  # (1·1/2 + 1/2·1/2) / 2
+    0.375
     """
-    top = _labels(labels, k)[:k]
-    highest = top.max(initial=0)
+    all_labels = _labels(labels, k)
+    order = np.arange(len(all_labels)) if scores is None else np.argsort(-np.asarray(scores), kind="stable")
+    ranked = all_labels[order]
+    highest = ranked[: k if scores is None else None].max(initial=0)
     above = f"ERR: label {highest:g} is above max_label = {max_label}"
     require(highest <= max_label, "metric.label-out-of-range", above)
-    stops = gain(top) / 2.0**max_label
-    reaches = np.concatenate(([1.0], np.cumprod(1.0 - stops)[:-1])) if len(top) else stops
-    return float(np.sum(reaches * stops / np.arange(1, len(top) + 1)))
+    goes_on = 1.0 - gain(ranked) / 2.0**max_label
+    ends = np.arange(1, len(ranked) + 1)
+    if scores is not None:
+        ordered = np.asarray(scores)[order]
+        ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, len(ordered)) if len(ordered) else ends
+    total, reaches, first = 0.0, 1.0, 0
+    for end in ends.tolist():
+        if first >= k:
+            break
+        means = np.ones(1)  # E_0, E_1, … of the documents so far
+        for number, one in enumerate(goes_on[first:end].tolist(), 1):
+            share = np.arange(number + 1) / number  # of the subsets that hold the newest document
+            means = (1.0 - share) * np.append(means, 0.0) + share * one * np.append(0.0, means)
+        stops = (means[:-1] - means[1:])[: k - first]
+        total += reaches * float(np.sum(stops / np.arange(first + 1, first + 1 + len(stops))))
+        reaches *= float(means[-1])
+        first = end
+    return total
 
 
 def discounted_sum(per_round: npt.ArrayLike, gamma: float = 0.9995) -> float:

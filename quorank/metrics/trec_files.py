@@ -1,8 +1,8 @@
 """TREC's files of rankings: a run, `query Q0 document rank score tag`, and judgements (qrels), `query 0 document grade`.
 
 A document without an id is named by its query and its place in the list, `10.3`, in both files. Scores are written so that
-they are read back to the bit. Equal scores rank in the order of the list, as in `quorank evaluate`; trec_eval breaks ties
-by the document's id.
+they are read back to the bit. Equal scores rank in the order of the list; trec_eval breaks ties by the document's id, and
+`quorank evaluate` computes the mean over their orders.
 """
 
 from __future__ import annotations

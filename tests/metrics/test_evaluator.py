@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import equations
@@ -13,26 +14,38 @@ from sampling import sampled
 
 from quorank.data.ranking import RankingData
 from quorank.metrics.evaluator import Evaluator, ideal_dcg, top_k
-from quorank.metrics.lists import discounts
+from quorank.metrics.lists import discounts, err
 from quorank.rankers import MLP, Linear, scores
 
 
 def brute_force(data, ranker, theta, k) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(nDCG@k, reciprocal rank, has a relevant document) of every query."""
+    """(nDCG@k, reciprocal rank, has a relevant document) of every query, expected over the orders of equal scores."""
     found = scores(ranker, theta, data)
     out = []
     for q in range(data.n_queries):
         rows = data.rows_of(q)
         labels = [int(label) for label in data.labels[rows]]
-        ranked = [labels[d] for d in np.argsort(-found[rows], kind="stable")]
-        first = equations.reciprocal_rank([label > 0 for label in ranked[:k]])
-        out.append((equations.ndcg(ranked, labels, k), first, any(labels)))
-    ndcg, reciprocal, relevant = zip(*out, strict=True)
-    return np.array(ndcg), np.array(reciprocal), np.array(relevant)
+        by_score = sorted(zip(found[rows].tolist(), labels, strict=True), key=lambda d: -d[0])
+        ties = [[label for _, label in tie] for _, tie in itertools.groupby(by_score, key=lambda d: d[0])]
+        gains = [sum(2**label - 1 for label in tie) / len(tie) for tie in ties for _ in tie]
+        best = sorted(labels, reverse=True)[:k]
+        ideal = sum((2**label - 1) / math.log2(rank + 1) for rank, label in enumerate(best, 1))
+        ndcg = sum(g / math.log2(rank + 1) for rank, g in enumerate(gains[:k], 1)) / ideal if ideal else 0.0
+        first, before = 0.0, 0
+        for tie in ties:
+            m, r = len(tie), sum(label > 0 for label in tie)
+            if r:  # P(the first relevant one has place i) = C(m − i, r − 1) / C(m, r)
+                chances = [math.comb(m - i, r - 1) / math.comb(m, r) for i in range(1, m - r + 2)]
+                first = sum(p / rank for rank, p in enumerate(chances, before + 1) if rank <= k)
+                break
+            before += m
+        out.append((ndcg, first, any(labels)))
+    ndcgs, reciprocal, relevant = zip(*out, strict=True)
+    return np.array(ndcgs), np.array(reciprocal), np.array(relevant)
 
 
 def thetas_for(ranker, data, count=5) -> list[np.ndarray]:
-    """Random rankers, and zero: ties throughout, which stand in the order of the file."""
+    """Random rankers, and zero, which scores all documents alike."""
     random = np.random.default_rng(1)
     return [random.normal(size=ranker.size(data.n_features)) for _ in range(count - 1)] + [
         np.zeros(ranker.size(data.n_features))
@@ -73,6 +86,40 @@ def test_further_depths_and_the_page_come_from_the_same_pass(tiny_graded, ranker
             assert found[row, r] == pytest.approx(expected[k][0][counted].mean(), rel=1e-12)
         assert found[1, r] == pytest.approx(expected[4][1][counted].mean(), rel=1e-12)
     assert found[:2].tobytes() == Evaluator(data, ranker, 10, page=4).all_means(thetas).tobytes()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=6), st.integers(1, 4), st.randoms()
+)
+def test_tied_documents_count_by_the_mean_over_their_orders(documents, k, random) -> None:
+    """Mean of each metric over every order of the file, of the list and of a shuffled file."""
+    shuffled = random.sample(documents, len(documents))
+    figures = []
+    for file in (documents, shuffled):
+        scores_, labels = (np.array(column) for column in zip(*file, strict=True))
+        evaluator = Evaluator(RankingData.from_arrays(scores_[:, None], labels, [0, len(file)]), Linear(), k)
+        ndcg, reciprocal = evaluator.per_query([np.ones(1)])
+        figures.append((ndcg[0, 0], reciprocal[0, 0], evaluator.err(np.ones(1))[0]))
+    np.testing.assert_allclose(figures[0], figures[1], rtol=1e-14)
+    assert figures[0][:2] == figures[1][:2]  # to the bit
+    orders = [sorted(order, key=lambda d: -d[0]) for order in itertools.permutations(documents)]
+    labels = [[label for _, label in order] for order in orders]
+    if any(labels[0]):
+        expected = [
+            np.mean([equations.ndcg(order, order, k) for order in labels]),
+            np.mean([equations.reciprocal_rank([label > 0 for label in order[:k]]) for order in labels]),
+            np.mean([err(order, k, 2) for order in labels]),
+        ]
+        np.testing.assert_allclose(figures[0], expected, rtol=1e-12)
+
+
+def test_the_results_of_a_search_keep_their_order() -> None:
+    data = RankingData.from_arrays(np.zeros((5, 1)), [0, 2, 1, 1, 0], [0, 3, 5])
+    evaluator = Evaluator(data, Linear(), k=2, ordered=True)
+    ndcg, reciprocal = evaluator.per_query([np.ones(1)])
+    np.testing.assert_allclose(ndcg[0], [(3 / math.log2(3)) / (3 + 1 / math.log2(3)), 1.0])
+    assert reciprocal[0].tolist() == [1 / 2, 1.0]
+    np.testing.assert_allclose(evaluator.err(np.ones(1)), [(3 / 4) / 2, 1 / 4])
 
 
 def test_nothing_relevant_at_all() -> None:

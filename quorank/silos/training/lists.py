@@ -157,15 +157,19 @@ class SearchedLists:
         top, whole = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ideal_top", "ideal"))
         return SearchedLists(join_parts([part.data for part in parts]), top, whole)
 
+    def evaluator(self, ranker: Ranker, k: int) -> Evaluator:
+        """Return the evaluator of the found documents; those with equal scores keep the order of the search."""
+        return Evaluator(self.data, ranker, k, ordered=True)
+
     def ndcg(self, thetas: Sequence[Doubles], ranker: Ranker = LINEAR) -> Doubles:
         """Compute (rankers, lists) nDCG@k over all documents of the party."""
-        found = Evaluator(self.data, ranker, k=self.k).per_query(thetas)[0]
+        found = self.evaluator(ranker, self.k).per_query(thetas)[0]
         return np.asarray(found * _ratio(ideal_dcg(self.data, self.k), self.ideal_top))
 
     def figures(self, thetas: Sequence[Doubles], ranker: Ranker = LINEAR) -> list[Figures]:
         """Compute ERR, nDCG@10 and nDCG of each ranker: means over the queries that have a relevant document."""
         depth = max(self.data.longest, TOP)
-        whole = Evaluator(self.data, ranker, k=depth)
+        whole = self.evaluator(ranker, depth)
         counted = self.ideal_top > 0.0
         top, full = self.ndcg(thetas, ranker), whole.per_query(thetas)[0]
         full = full * _ratio(ideal_dcg(self.data, depth), self.ideal)
