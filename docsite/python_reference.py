@@ -33,6 +33,7 @@ MODULES = {
     "quorank.federation": "Rounds and their parts: participation, aggregation, server optimisers, personal parameters.",
     "quorank.privacy": "Privacy parts, their base classes, and the setting that accounting needs.",
     "quorank.data.partition": "Divisions of a collection among clients, and their base class.",
+    "quorank.tuning.heuristics": "Hand-written scoring functions with named weights, for `member.Tuner`.",
     "quorank.federation.attacks": "Attacks by malicious clients, and their base class.",
 }
 """Documented modules with what each is for."""

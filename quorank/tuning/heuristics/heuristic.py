@@ -71,6 +71,11 @@ class Weight:
 class Order:
     """Constraint: the weight `smaller` never exceeds the weight `greater` − `by`.
 
+    Args:
+        greater: Name of the greater weight.
+        smaller: Name of the smaller weight.
+        by: Least difference, at least 0.
+
     >>> Order("recency.4-days", "recency.older").by
     0.0
     """
@@ -114,18 +119,22 @@ class HeuristicDeclaration:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the weights."""
         return tuple(weight.name for weight in self.weights)
 
     @cached_property
     def shipped(self) -> Doubles:
+        """Shipped values, (weights,)."""
         return np.array([weight.shipped for weight in self.weights])
 
     @cached_property
     def lower(self) -> Doubles:
+        """Lower bounds, (weights,)."""
         return np.array([weight.lower for weight in self.weights])
 
     @cached_property
     def upper(self) -> Doubles:
+        """Upper bounds, (weights,)."""
         return np.array([weight.upper for weight in self.weights])
 
     @cached_property
@@ -182,7 +191,7 @@ class HeuristicDeclaration:
 
 @dataclass(frozen=True, eq=False)
 class Heuristic(HeuristicDeclaration):
-    """A declaration with its score, a black box.
+    """Scoring function with named weights, and the constraints on the weights.
 
     Args:
         name: Name of the heuristic.
@@ -190,6 +199,15 @@ class Heuristic(HeuristicDeclaration):
         orders: Orders among them.
         score: Function of (m, d) weights and items to (m, items) scores.
         probe: The same scores at the 2·d + 1 weight vectors of the finite differences, with shared work; optional.
+
+    Raises:
+        BadInput: `heuristic.malformed` if weights or orders contradict each other.
+
+    >>> weights = Weight("recent", 1.0, 0.0, 5.0, step=0.1), Weight("title", 2.0, 0.0, 5.0, step=0.1)
+    >>> score = one_by_one(["recent", "title"], lambda item, w: w["recent"] * item[0] + w["title"] * item[1])
+    >>> heuristic = Heuristic("notes", weights, (Order("title", "recent"),), score)
+    >>> heuristic.named(heuristic.shipped)
+    {'recent': 1.0, 'title': 2.0}
     """
 
     score: Score
@@ -238,8 +256,17 @@ def fill_linear(
 def one_by_one(names: Sequence[str], function: Callable[[Any, dict[str, float]], float]) -> Score:
     """Return the score of a plain function of one item and named weights, called for each item and weight vector.
 
-    Items are then a `Listed`. It is about a thousand times slower than a compiled score, and fast enough for one
+    Items are then a `Listed`. The score is about a thousand times slower than a compiled one, and fast enough for one
     search on a device.
+
+    Args:
+        names: Names of the weights, in the order of the heuristic.
+        function: Score of an item, given the item and the weights by name.
+
+    >>> from quorank.tuning.searches import Listed
+    >>> score = one_by_one(["recent", "title"], lambda item, w: w["recent"] * item[0] + w["title"] * item[1])
+    >>> score(np.array([[1.0, 2.0]]), Listed.of([[(3.0, 0.0), (0.0, 1.0)]], chosen=[0]))
+    array([[3., 2.]])
     """
     words = tuple(names)
 
