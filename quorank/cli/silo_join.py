@@ -278,12 +278,12 @@ def show_status(folder: PartyFolder, json: bool) -> None:
 def search_cost(budget: dict[str, Any]) -> str:
     """Return the sentence about what searches of the others cost this party's documents, and how many there can be."""
     days, all_told = budget["renew_days"], budget["entries_of_all_a_year"]
-    period, year = (f"in every {days} days", " in a year") if days else ("once and for all", "")
+    period, year = (f"in every {days} days", " in a year") if days else ("in total", "")
     epsilon = "no ε" if budget["epsilon"] is None else f"ε = {budget['epsilon']:g}"
     return (
         f"each other party may learn {budget['entries']:,} of this party's {budget['pairs']:,} (document, term) "
         f"pairs {period}, all together {all_told:,} ({all_told / max(budget['pairs'], 1):.1%}){year}; {epsilon} for "
-        f"{budget['unit']}, for any number of searches. A party of this size answers each other one at least "
+        f"{budget['unit']}, for any number of searches. Each other party can make at least "
         f"{budget['searches']:,} searches of 3 words {period}"
     )
 

@@ -9,16 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import refusals
 from real_services import until
-from silo_groups import KEYS, SMALL, call, made, mode, refused, workplace
+from silo_groups import KEYS, SMALL, call, made, mode, refused, workplace, write_collection
 
 from quorank.errors import BadInput
 from quorank.member.party_folder import FolderSource, PartyFolder
 from quorank.protocol.http_client import Enrolment, ServiceClient
 from quorank.protocol.invitation import Invitation
 from quorank.protocol.keys import MemberKey
+from quorank.rankers.ranker_file import ranker_bytes
+from quorank.text import FEATURE_NAMES
 
 
 @pytest.fixture
@@ -59,6 +62,23 @@ def test_a_folder_keeps_what_the_next_start_needs(bundle, here) -> None:
         PartyFolder.open(here)
     with folder.playing(), pytest.raises(BadInput, match="another process runs"), again.playing():
         pass
+
+
+def test_a_party_searches_its_own_documents_by_the_ranker(bundle, here) -> None:
+    folder = PartyFolder.accept(here / "data", Invitation.read(bundle))
+    folder.note_source(FolderSource(str(write_collection(here / "texts", "own"))))
+    assert "no ranker yet" in refused("search", "--own", "data", "rareword1")
+    theta = np.zeros(18)
+    theta[FEATURE_NAMES.index("length of title")], theta[FEATURE_NAMES.index("BM25 of body")] = 1e-3, -1.0
+    (here / "data" / "ranker.json").write_bytes(ranker_bytes(folder.terms.saved_ranker(theta)))
+    found = json.loads(call("search", "--own", "data", "rareword1 commonword3", "--top", 20, "--json"))
+    assert len(found["found"]) == 20 and found["documents"] == 40 and folder.sent_log() == []
+    scores = [each["score"] for each in found["found"]]
+    assert scores == sorted(scores, reverse=True) and all(found["titles"].values())
+    shown = call("search", "--own", "data", "rareword1 commonword3")
+    assert "own-document-" in shown and "nothing" in shown and max(map(len, shown.splitlines())) <= 80
+    assert "only stop words" in refused("search", "--own", "data", "the of and")
+    assert "needs the folder of a party" in refused("search", "--own", "texts", "rareword1")
 
 
 def test_pins_hold_the_others_and_never_change_by_themselves(bundle, here) -> None:
