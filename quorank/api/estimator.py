@@ -189,7 +189,7 @@ class FederatedRanker:
             evaluator = Evaluator(lists, Linear(), JUDGED)
             sentence = "no query has a relevant document, so that nDCG is undefined"
             require(evaluator.counted().any(), "data.without-relevant", sentence, "y")
-        return float(evaluator.score_means([scores[order]])[0, 0])
+        return float(evaluator.score_means([scores[order].astype(np.float64)])[0, 0])
 
     @overload
     def history(self, frame: Literal["pandas"] = "pandas") -> pandas.DataFrame: ...
