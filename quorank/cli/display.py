@@ -223,9 +223,12 @@ def print_summary(summary: dict[str, Any]) -> None:
         last = choice["average"] == "last"
         words["handed_out"] = "last θ" if last else f"γ = {choice['average']:g}"
         ranker = "the ranker of the last round" if last else "mean of the rankers of all rounds, weighted by t^γ"
+        queries = choice.get("validation_queries")
         by = "default, without a validation split"
         if choice["by"] == "validation":
-            by = f"chosen on {choice['validation_queries']} validation queries"
+            by = f"chosen on {queries} validation queries"
+        elif queries is not None:
+            by = f"default; no other was better by a standard error on {queries} validation queries"
         words["chosen"] = f"{ranker}; {by}"
     print_rows(*rows_of(SUMMARY, words))
 

@@ -344,15 +344,19 @@ class UpdateRounds:
         return dropped | self._published(state, progress) | self._counterfactual(state, progress)
 
     def _published(self, state: State, progress: Progress) -> dict[str, Any]:
-        """Return which of the server's rankers is published and why; nothing where it has only one."""
+        """Return which of the server's rankers is published and why; nothing where it has only one.
+
+        "by" is "validation" if the validation split prefers another ranker than the server's rule does, else "rule".
+        """
         rankers, chosen = self.experiment.federation.choices(state), progress.choice()
         if not rankers:
             return {}
+        default = next(iter(rankers))
         if chosen is None or self.workload.validation is None:
-            return {"handed_out": {"by": "rule", "average": next(iter(rankers))}}
+            return {"handed_out": {"by": "rule", "average": default}}
         return {
             "handed_out": {
-                "by": "validation",
+                "by": "validation" if chosen[1] != default else "rule",
                 "average": "last" if math.isinf(chosen[1]) else chosen[1],
                 "validation_ndcg@10": progress.last("validation_ndcg@10"),
                 "validation_queries": int(np.count_nonzero(self.workload.validation.counted())),

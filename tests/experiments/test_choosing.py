@@ -74,7 +74,7 @@ def test_the_validation_split_chooses_what_is_handed_out(tmp_path: Path) -> None
     chosen = [*choices][best_ranker(each)]
     assert on_validation[chosen] >= on_validation[-0.4]
     handed_out = summary["handed_out"]
-    assert handed_out["by"] == "validation"
+    assert handed_out["by"] == ("rule" if chosen == -0.4 else "validation")
     assert handed_out["average"] == ("last" if math.isinf(chosen) else chosen)
     assert handed_out["validation_ndcg@10"] == pytest.approx(on_validation[chosen], abs=1e-5)
     assert handed_out["validation_queries"] == len(each[0])
@@ -82,6 +82,14 @@ def test_the_validation_split_chooses_what_is_handed_out(tmp_path: Path) -> None
     assert written["parameters"] == choices[chosen].tolist()
     assert summary["offline"]["ndcg@10"] == pytest.approx(by_hand(choices[chosen], collection.test), abs=1e-5)
     assert history["average"][-1] == chosen and history["validation_ndcg@10"][-1] == handed_out["validation_ndcg@10"]
+
+
+@pytest.mark.parametrize(("step", "by", "average"), [(30.0, "validation", "last"), (3000.0, "rule", -0.4)])
+def test_the_summary_names_what_decided(tmp_path: Path, step: float, by: str, average: object) -> None:
+    """With huge steps no ranker is clearly better on the validation split than the rule's, which then decides."""
+    handed_out = run_quickly(experiment(GENERATED, 12, step=step), tmp_path / "run", threads=1)["handed_out"]
+    assert (handed_out["by"], handed_out["average"]) == (by, average)
+    assert handed_out["validation_queries"] > 0, "the split is asked in both cases"
 
 
 def test_without_a_split_the_rule_decides(tmp_path: Path) -> None:
