@@ -129,7 +129,8 @@ def _made(entries: Iterable[Entry], there: set[str], titles: dict[str, str]) -> 
                 yield {title: inner}
         elif below.endswith("/"):
             first = f"{below}README.md"
-            others = sorted(page for page in there if page.startswith(below) and page != first)
+            others = [page for page in there if page.startswith(below) and page != first]
+            others.sort(key=lambda page: page.removesuffix(".md"))  # a module before those below it
             if first in there:
                 yield {title: [{title: first}, *({_short(titles[page]): page} for page in others)]}
         elif below in there:
