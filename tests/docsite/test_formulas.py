@@ -16,9 +16,7 @@ def test_formulas_become_mathml() -> None:
     assert "```" not in found
 
 
-@pytest.mark.parametrize(
-    "text", ["It costs $5 or $7.", "`$x$` and `a $y$ b`", "```bash\necho $x $y\n```", "US$ 3$"]
-)
+@pytest.mark.parametrize("text", ["It costs $5 or $7.", "`$x$` and `a $y$ b`", "```bash\necho $x $y\n```", "US$ 3$"])
 def test_other_dollars_stay(text: str) -> None:
     assert with_formulas(text) == text
 
