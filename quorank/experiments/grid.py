@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -22,7 +23,7 @@ from quorank.experiments.run_directory import ReportPage
 from quorank.experiments.runner import run_experiment
 from quorank.files.atomic import make_folder, write_whole
 from quorank.files.documents import json_bytes
-from quorank.kernels.process import available_threads, without_interrupts
+from quorank.kernels.process import available_threads, end_with_parent, terminated_by_interrupt, without_interrupts
 
 LONGEST_NAME = 120  # of a sub-directory
 MOST_CELLS = 100_000
@@ -154,8 +155,9 @@ def _results(runs: list[Run], jobs: int) -> Iterator[tuple[Run, dict[str, Any]]]
     # separate processes: a run that fails or is stopped leaves the others alone
     context = get_context("spawn")
     stop = context.Event()
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_listen, initargs=(stop,)) as pool:
-        with without_interrupts():  # inherited by workers: Ctrl-C reaches them by `stop`, not in an import
+    how = {"mp_context": context, "initializer": _listen, "initargs": (stop, os.getpid())}
+    with terminated_by_interrupt(), ProcessPoolExecutor(jobs, **how) as pool:
+        with without_interrupts():  # inherited by workers: Ctrl-C and SIGTERM reach them by `stop`, not in an import
             futures = {pool.submit(_play, run): run for run in runs}
         try:
             for future in as_completed(futures):
@@ -169,10 +171,11 @@ def _results(runs: list[Run], jobs: int) -> Iterator[tuple[Run, dict[str, Any]]]
 _stop: Event | None = None
 
 
-def _listen(stop: Event) -> None:
-    """In a worker: remember the event by which the process that started it asks it to stop."""
+def _listen(stop: Event, parent: int) -> None:
+    """In a worker: remember the event by which the process that started it asks it to stop, and end with that process."""
     global _stop
     _stop = stop
+    end_with_parent(parent)
 
 
 def _play(run: Run) -> dict[str, Any]:

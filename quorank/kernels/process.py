@@ -72,12 +72,25 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def terminated_by_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM inside the block, as on Ctrl-C; outside the main thread signals are left alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C inside the block; processes that are started there never receive it."""
+    """Block Ctrl-C and SIGTERM inside the block; processes that are started there never receive them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

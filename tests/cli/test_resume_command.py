@@ -210,12 +210,34 @@ def test_ctrl_c_with_jobs_stops_soon(tmp_path, own_folder):
     assert not Path("made/seed=3").exists()
 
 
+def workers_of(p: subprocess.Popen[str]) -> list[int]:
+    """Process ids of a grid's workers."""
+    kids = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
+    ).stdout
+    return [int(line.split()[0]) for line in kids.splitlines() if "spawn_main" in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_a_grid_is_the_end_of_its_workers(tmp_path, own_folder, number):
+    """A signal to the grid's process alone, as a service manager sends it; SIGTERM does what Ctrl-C does."""
+    with running_grid(tmp_path, "[grid]\nseed = [1, 2, 3]\n") as p:
+        workers = workers_of(p)
+        assert len(workers) == 2
+        p.send_signal(number)
+        _, err = p.communicate(timeout=60)  # returns only after no worker holds the pipe
+        states = subprocess.run(
+            ["ps", "-o", "stat=", "-p", ",".join(map(str, workers))], capture_output=True, text=True
+        )
+        assert {state[0] for state in states.stdout.split()} <= {"Z"}, "none runs; init may not have reaped them yet"
+    if number == signal.SIGTERM:
+        assert p.returncode == 130 and "quorank run --resume made" in err
+        assert all(Path("made", f"seed={s}", "checkpoint.npz").is_file() for s in (1, 2))
+    assert not Path("made/seed=3").exists()
+
+
 def test_worker_killed(tmp_path, own_folder):
     with running_grid(tmp_path, "[grid]\nseed = [1, 2]\n") as p:
-        kids = subprocess.run(
-            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(p.pid)], capture_output=True, text=True
-        ).stdout
-        kid = next(int(line.split()[0]) for line in kids.splitlines() if "spawn_main" in line)
-        os.kill(kid, signal.SIGKILL)
+        os.kill(workers_of(p)[0], signal.SIGKILL)
         _, err = p.communicate(timeout=30)
     assert "Traceback" not in err, err[-300:]
