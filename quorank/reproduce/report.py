@@ -136,14 +136,14 @@ def index_markdown(reports: Iterable[FigureReport]) -> str:
         "# The papers' figures, reproduced by one command each",
         "",
         "Figures of the papers as `quorank reproduce` runs them, with the papers' findings counted. A finding *holds* if "
-        "every comparison is significant as the paper says. It holds *in part* if some are and none is the other way, and "
-        "it is *undecided* if none is. Quick versions are smaller than the papers' experiments: they show trends.",
+        "every comparison is significant as the paper says. It holds *in part* if only some are and none contradicts the "
+        "paper, and it is *undecided* if none is. Quick versions are smaller than the papers': they show trends.",
         "",
     ]
     rows = []
     for report in reports:
         verdicts = [verdict for _, verdict, _ in report.findings]
-        counted = [f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts)]
+        counted = [f"{v}: {verdicts.count(v)}" for v in dict.fromkeys(verdicts)]
         title = f"[{report.figure.name}]({report.page_name}.md)"
         rows.append((title, _text(report.figure.header.title), ", ".join(counted) or "–", f"`{report.figure.command}`"))
     lines += markdown_table(("figure", "comparison", "findings", "command"), rows, plain=False)

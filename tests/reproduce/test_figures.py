@@ -329,7 +329,7 @@ def test_pages_hold_texts_as_texts_and_the_index_lists_them() -> None:
     assert "# test/tiny: A \\<b\\>tiny\\</b\\> \\| \\*figure\\*" in page
     assert "| x | 1 \\<2<br>\\`3\\` |" in page and "| it \\| holds | holds | 2 of 2 |" in page and "- n \\*1\\*" in page
     listed = index_markdown([report])
-    assert "[test/tiny](test-tiny.md)" in listed and "1 holds, 1 undecided" in listed
+    assert "[test/tiny](test-tiny.md)" in listed and "holds: 1, undecided: 1" in listed
 
 
 @pytest.mark.usefixtures("papers")
