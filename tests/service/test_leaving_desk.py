@@ -440,8 +440,8 @@ def test_what_a_refused_rebuilding_had_released_still_counts(tiny_collection, tm
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, restart) -> None:
-    """One more leaves after two of four rounds: two sums were released, then the second rebuilding's; none is forgotten."""
+def test_who_leaves_during_a_rebuilding_waits_for_the_next(tiny_collection, tmp_path, restart) -> None:
+    """Another leaves in the third of four rounds: that rebuilding ends, and the next is without both; each sum counts."""
     world = private_world(tiny_collection, tmp_path, total_epsilon=500.0)
     world.play(4)
     world.ask()
@@ -459,33 +459,56 @@ def test_a_rebuilding_that_is_given_up_is_counted(tiny_collection, tmp_path, res
         with pytest.raises(Interrupted):
             world.desk.process_requests()
         world.begin()
+        assert world.desk.has_begun
         assert [(entry.number, entry.rounds) for entry in world.desk.ledger.entries] == [(1, 2)]
         world.desk.read_requests()
     world.desk.process_requests()
-    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 2), (4, True, 2)]
+    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 1), (4, False, None)]
+    assert 4 not in {client for client, task in world.asked if (task.run, task.round) == ("run rebuilt 1 every 1", 3)}
+    assert world.store.leaving(LEAVER)[1] is not None and world.store.leaving(4)[1] is None
+    world.desk.process_requests()
+    assert [(one.client, one.done, one.number) for one in world.desk.leavers] == [(LEAVER, True, 1), (4, True, 2)]
     assert {client for client, task in world.asked if task.run == rebuilding_name("run", 2, 1)} == {0, 1, 3, 5}
-    assert ("rebuilding_given_up" in world.events()) != restart
     assert world.store.database.execute("SELECT count(*) FROM replies") == [(0,)]
     entries = world.desk.ledger.entries
-    closed = 2 if restart else 3  # the round in which the other asked was closed without it
-    assert [(entry.number, entry.rounds, entry.finished) for entry in entries] == [(1, closed, False), (2, 4, True)]
-    assert together(world, 4) == pytest.approx(accounting.epsilon(Setting(6, 6, 8 + closed), 0.6, 1e-5))
+    assert [(entry.number, entry.rounds, entry.without) for entry in entries] == [
+        (1, 4, (LEAVER,)),
+        (2, 4, (LEAVER, 4)),
+    ]
+    assert together(world, 4) == pytest.approx(accounting.epsilon(Setting(6, 6, 12), 0.6, 1e-5))
 
 
-def test_a_rebuilding_goes_on_while_somebody_leaves_who_has_contributed_nothing(tiny_collection, tmp_path) -> None:
-    world = World(simulator_of(tiny_collection, rounds=ROUNDS), tmp_path)
-    world.answering[4].answer = lambda content: b"no reply"
+def test_a_rebuilding_ends_while_more_leave_in_every_round(tiny_collection, tmp_path) -> None:
+    """Started over for each of them, it would end with the last only; with noise, the planned ε would be spent before."""
+    world = World(simulator_of(tiny_collection, rounds=ROUNDS), tmp_path, pause=3600.0)
     world.play(3)
     world.ask()
-    late = []
+    later = iter([3, 4])
     world.then = lambda: (
-        [t for _, t in world.asked if t.round == 1 and t.run != "run"] and (late or late.append(world.ask(4)))
+        [t for _, t in world.asked if t.round >= 1 and t.run != "run"] and [world.ask(one) for one in later]
     )
     world.desk.read_requests()
     world.desk.process_requests()
-    assert late and world.events().count("rebuilding_begun") == world.events().count("rebuilding_finished") == 1
-    assert "rebuilding_given_up" not in world.events()
-    assert world.store.leaving(LEAVER)[1] is not None and world.store.leaving(4)[1] is not None
+    assert world.events().count("rebuilding_begun") == world.events().count("rebuilding_finished") == 1
+    assert world.store.leaving(LEAVER)[1] is not None and world.store.leaving(3)[1] is None
+    assert not world.desk.busy()
+    world.now += 3600.0
+    assert world.desk.busy()
+    world.desk.process_requests()
+    assert world.events().count("rebuilding_begun") == world.events().count("rebuilding_finished") == 2
+    assert world.store.leaving(3)[1] is not None and world.store.leaving(4)[1] is not None
+
+
+def test_strangers_that_leave_do_not_put_off_a_rebuilding(tiny_collection, tmp_path) -> None:
+    world = World(simulator_of(tiny_collection, rounds=ROUNDS), tmp_path, pause=3600.0)
+    world.answering[4].answer = lambda content: b"no reply"
+    world.play(1)
+    world.ask(4)
+    assert not world.desk.busy()
+    world.desk.read_requests()
+    assert world.store.leaving(4)[1] is not None
+    world.ask()
+    assert world.desk.busy(), "no rebuilding has ended within the pause"
 
 
 def test_a_rebuilding_does_not_wait_for_as_many_as_a_round_needs(world) -> None:
@@ -508,20 +531,21 @@ def test_a_ranker_that_nobody_can_rebuild_stays_until_the_operator_decides(world
     assert world.store.document(REBUILDING) is None and world.events()[-1] == "rebuilding_refused"
 
 
-def test_what_was_given_up_counts_in_the_budget_of_the_next(tiny_collection, tmp_path) -> None:
-    limit = accounting.epsilon(Setting(6, 6, ROUNDS + 4), 0.6, 1e-5)  # for the whole run and four rounds more
-    world = private_world(tiny_collection, tmp_path, total_epsilon=limit * (1 + 1e-6), interval=2, may_reset=True)
-    world.play(ROUNDS)
-    world.ask()
-    late = []
-    world.then = lambda: (
-        [t for _, t in world.asked if t.round == 1 and "rebuilt" in t.run] and (late or late.append(world.ask(4)))
-    )
-    world.desk.read_requests()
-    world.desk.process_requests()
-    assert [(one.method, one.refused is None) for one in world.desk.leavers] == [("reset", False), ("reset", False)]
-    assert [(entry.number, entry.finished) for entry in world.desk.ledger.entries] == [(1, False)]
-    assert world.events()[-2:] == ["rebuilding_given_up", "rebuilding_refused"]
+def test_the_releases_of_a_rebuilding_that_nobody_can_end_are_counted(tiny_collection, tmp_path) -> None:
+    world = private_world(tiny_collection, tmp_path, total_epsilon=500.0, may_reset=True)
+    world.play(3)
+
+    def lose() -> None:
+        if [t for _, t in world.asked if t.round == 0 and "rebuilt" in t.run]:
+            for client in set(range(CLIENTS)) - {LEAVER}:
+                device = device_of(world.simulator, world.folder / f"new{client}", client)
+                world.answering[client], world.then = Answering(device), lambda: None
+
+    world.then = lose
+    world.let_go()
+    assert [(one.method, one.done) for one in world.desk.leavers] == [("reset", True)]
+    assert [(entry.rounds, entry.finished) for entry in world.desk.ledger.entries] == [(1, True)]
+    assert together(world, 3) == pytest.approx(accounting.epsilon(Setting(6, 6, 4), 0.6, 1e-5))
 
 
 def test_damaged_documents_are_refused(world) -> None:

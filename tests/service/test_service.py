@@ -182,6 +182,28 @@ def test_rounds_that_all_have_answered_since_a_backup_are_passed_over(tmp_path) 
     assert (book["privacy"], book["releases"]) == (expected["privacy"], expected["releases"])
 
 
+def test_a_round_that_has_replies_is_not_published_again_with_another_ranker(devices, monkeypatch) -> None:
+    """A holder is stopped in the second round, and somebody has left when the next one takes over."""
+    asked, published, publish = [], [], devices.store.publish
+    monkeypatch.setattr(devices.store, "publish", lambda found, *more: published.append(found) or publish(found, *more))
+
+    def step() -> None:
+        if (0, "spring", 1) in devices.answered and not asked:
+            asked.append(leaving_request(devices.home.terms(2), devices.keys[2], 5.0, b"nonce"))
+            assert not sent(devices.store, 2, "leave", 0, asked[0]).code
+
+    devices.then, devices.answered = step, {(2, "spring", 1)}
+    first = devices.service(stop=lambda: bool(asked))
+    first.play(stay=False)
+    devices.store.release()
+    assert first.coordinator.state.round == 1 and devices.store.leaving(2)[1] is None
+    assert devices.play().coordinator.done and devices.store.leaving(2)[1] is not None
+    rounds = {(found.run, found.round, found.content) for found in published if found.kind != "over" and found.asks(0)}
+    assert len(rounds) == len({(run, round_) for run, round_, _ in rounds}) == ROUNDS + 1, (
+        "one of them is a rebuilding's"
+    )
+
+
 def test_who_leaves_after_a_backup_is_let_go_by_the_restored_service_too(devices, runner, tmp_path) -> None:
     asked: list[bytes] = []
 

@@ -1,15 +1,17 @@
 """Departures of clients from a running service, and the rebuilding of its ranker without them.
 
 From its request on a client is in no cohort, the open round's included. After that round the ranker is rebuilt from its
-start without all who have left (`rebuilding`): the others learn again from the interactions that they hold, in fewer and
-longer rounds, with the noise of the run. Where clients cannot release their interactions again the ranker can only be
-reset to its start, which forgets all that was learned: the leavers wait until the operator allows that (`may_reset`), since
-anybody who may enrol could otherwise wipe the ranker. A client without a counted reply is let go at once.
+start without all who have left by then (`rebuilding`): the others learn again from the interactions that they hold, in
+fewer and longer rounds, with the noise of the run. Whoever leaves during a rebuilding waits for the next: one that started
+over for each of them would never end where many leave, and spend ε each time. Where clients cannot release their
+interactions again the ranker can only be reset to its start, which forgets all that was learned: the leavers wait until the
+operator allows that (`may_reset`), since anybody who may enrol could otherwise wipe the ranker. A client without a counted
+reply is let go at once.
 
-Each round of a rebuilding is one more release of the others' interactions, counted when it is made, also if the rebuilding
-is abandoned because another client leaves. All releases together stay within the run's planned ε: a rebuilding takes the
-place of rounds of the run, which ends earlier by them, unless a larger budget was reserved (`total_epsilon`). A rebuilding
-that fits neither way is refused before it begins, and tried again as a new rebuilding once `total_epsilon` is larger.
+Each round of a rebuilding is one more release of the others' interactions, counted when it is made. All releases together
+stay within the run's planned ε: a rebuilding takes the place of rounds of the run, which ends earlier by them, unless a
+larger budget was reserved (`total_epsilon`). A rebuilding that fits neither way is refused before it begins, and tried
+again as a new rebuilding once `total_epsilon` is larger.
 
 One influence of a leaver cannot be undone: the lists that the others hold were shown by rankers that it had a part in.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -50,7 +52,7 @@ class Leaver:
     client: int
     digest: str  # of its request
     at: float
-    number: int | None = None  # of the rebuilding without it
+    number: int | None = None  # of the rebuilding without it; None before that
     done: bool = False
     method: Literal["fresh", "reset"] | None = None
     rounds: int = 0  # of the rebuilding; 0 after a reset
@@ -123,9 +125,9 @@ class Departures(ABC):
     def clear(self, run: str) -> None:
         """Delete checkpoint and replies of a rebuilding that is over or abandoned."""
 
-    def has_contributed(self, client: int) -> bool:
-        """Return whether a reply of this client may have counted in a round."""
-        return True
+    def contributors(self, clients: Set[int]) -> Set[int]:
+        """Return those of the clients with a reply that may have counted in a round."""
+        return clients
 
     @property
     def left(self) -> tuple[int, ...]:
@@ -148,6 +150,11 @@ class Departures(ABC):
         return self._current is not None
 
     @property
+    def has_begun(self) -> bool:
+        """True from the begin of a rebuilding until its ranker has replaced the run's, also after a restart in between."""
+        return any(leaver.number is not None for leaver in self.pending)
+
+    @property
     def refused(self) -> float | None:
         """Total ε that the last refused rebuilding would have reached; None if none was refused."""
         return next((one.refused for one in reversed(self.leavers) if one.refused is not None), None)
@@ -162,42 +169,39 @@ class Departures(ABC):
         self._exclude_leavers()
         self._log("member_left", client=client)
 
-    def process_requests(self) -> None:
-        """Rebuild the ranker for all pending leavers; does nothing while a round is open."""
-        while True:
-            self.release_idle()
-            if not self.pending or self.coordinator.open:
-                return
-            if any(leaver.number is None for leaver in self.pending):
-                used = [leaver.number or 0 for leaver in self.leavers] + [entry.number for entry in self.ledger.entries]
-                number = 1 + max(used)
-                self._clear(number - 1)
-                self._write([one if one.done else replace(one, number=number) for one in self.leavers])
-            number = self.pending[0].number or 1
-            found = self._rebuild(number)
-            if found is None:
-                continue
-            theta, outcome = found[0], {"refused": None, "budget": 0.0} | found[1]
-            if (
-                theta is None
-            ):  # a later rebuilding has another number: its releases are counted beside those of this one
-                outcome |= {"waits": True, "number": None}
-                self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
-                self._clear(number)
-                continue
+    def process_requests(self) -> bool:
+        """Rebuild the ranker once, for all pending leavers or those of a rebuilding that was interrupted.
+
+        Returns False where nobody is pending or a round is open.
+        """
+        self.release_idle()
+        if not self.pending or self.coordinator.open:
+            return False
+        if all(leaver.number is None for leaver in self.pending):
+            used = [leaver.number or 0 for leaver in self.leavers] + [entry.number for entry in self.ledger.entries]
+            number = 1 + max(used)
+            self._clear(number - 1)
+            self._write([one if one.done else replace(one, number=number) for one in self.leavers])
+        number = max(leaver.number or 0 for leaver in self.pending)
+        theta, outcome = self._rebuild(number)
+        outcome = {"refused": None, "budget": 0.0} | outcome
+        if theta is None:  # a later rebuilding has another number: its releases are counted beside those of this one
+            outcome |= {"waits": True, "number": None}
+        else:
             self.coordinator.replace_ranker(theta)
             self.ledger.finish(number)
-            method = "fresh" if outcome.get("rounds") else "reset"
-            outcome |= {"done": True, "waits": False, "method": method}
-            self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
-            self._shorten_run()
-            if outcome.get("shorter"):
-                self._log("run_shortened", rounds=self.coordinator.rounds)
-            self._clear(number)
+            outcome |= {"done": True, "waits": False, "method": "fresh" if outcome.get("rounds") else "reset"}
+        self._write([replace(one, **outcome) if one.number == number else one for one in self.leavers])
+        self._shorten_run()
+        if outcome.get("shorter"):
+            self._log("run_shortened", rounds=self.coordinator.rounds)
+        self._clear(number)
+        return True
 
     def release_idle(self) -> None:
         """Let leavers go that have contributed nothing."""
-        idle = {one.client for one in self.pending if one.number is None and not self.has_contributed(one.client)}
+        waiting = {one.client for one in self.pending if one.number is None}
+        idle = waiting - self.contributors(waiting) if waiting else waiting
         if idle:
             self._write([replace(one, done=True) if one.client in idle else one for one in self.leavers])
 
@@ -211,12 +215,13 @@ class Departures(ABC):
         replaced = {one.number: one.shorter for one in self.leavers if one.done}
         self.coordinator.rounds = self._rounds - sum(replaced.values())
 
-    def _rebuild(self, number: int) -> tuple[Doubles | None, dict[str, Any]] | None:
-        """Return the rebuilt or reset ranker and the fields of its `Leaver`; None if another contributor leaves meanwhile.
+    def _rebuild(self, number: int) -> tuple[Doubles | None, dict[str, Any]]:
+        """Return the rebuilt or reset ranker and the fields of its leavers.
 
         The ranker is None where it can only be reset and the operator has not allowed that.
         """
-        coordinator, left = self.coordinator, self.left
+        coordinator = self.coordinator
+        left = tuple(sorted({one.client for one in self.leavers if one.number is not None}))
         done, remaining = coordinator.state.round, coordinator.federation.clients - len(left)
         rounds, start = math.ceil(done / self.interval), self.start.copy()
         if rounds == 0:
@@ -244,11 +249,9 @@ class Departures(ABC):
         rebuilding.before_use = partial(self.ledger.count, number)
         self._current = rebuilding
         try:
+            self._exclude_leavers()
             while not rebuilding.done:
                 self.play_round(rebuilding)
-                if any(one.number is None and self.has_contributed(one.client) for one in self.pending):
-                    self._log("rebuilding_given_up", rounds=rebuilding.state.round)
-                    return None
         except BadInput as error:
             if error.code != "rebuilding.empty":
                 raise

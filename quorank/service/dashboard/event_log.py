@@ -42,7 +42,6 @@ member_left | client round | client {client} left
 service_restored | rounds | restored from a backup; {rounds} later rounds were skipped
 rebuilding_begun | round rounds | rebuilding the ranker without the members that left
 rebuilding_finished | round rounds epsilon delta | the ranker was rebuilt in {rounds} rounds, ε = {epsilon}
-rebuilding_given_up | round rounds | a rebuilding was abandoned
 rebuilding_refused | round epsilon budget delta | a rebuilding to ε = {epsilon} was refused: the budget is {budget}
 run_shortened | round rounds | the run now has {rounds} rounds: a rebuilding replaced the others
 budget_exceeded | round epsilon budget delta | ε = {epsilon} exceeds the plan of {budget}

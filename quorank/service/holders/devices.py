@@ -8,7 +8,7 @@ the folder. After the last round the members read that the run is over, and can 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,10 +62,11 @@ class LeavingDesk(Departures):
     def busy(self) -> bool:
         """Return whether members must be let go before the next round."""
         self.read_requests()
+        self.release_idle()
         return bool(self.pending) and self.holder.clock() - self._rebuilt >= self.pause
 
-    def has_contributed(self, client: int) -> bool:
-        return self.holder.has_contributed(client)
+    def contributors(self, clients: Set[int]) -> Set[int]:
+        return self.holder.contributors(clients)
 
     def look(self) -> None:
         """Read requests to leave, at most once per interval."""
@@ -92,12 +93,12 @@ class LeavingDesk(Departures):
                     self._refused.add((member, request))
                     self.coordinator.count_refusal(error, member)
 
-    def process_requests(self) -> None:
-        """Release all members that have asked to leave, and confirm it."""
-        while self.pending and not self.coordinator.open:
-            super().process_requests()
-            self._rebuilt = self.holder.clock()
-            self.read_requests()
+    def process_requests(self) -> bool:
+        """Rebuild the ranker once without the members that have left, and confirm it to them."""
+        tried = super().process_requests()
+        self._rebuilt = self.holder.clock() if tried else self._rebuilt
+        self.read_requests()
+        return tried
 
     def read_document(self, name: str) -> bytes | None:
         return self.holder.store.document(name)
@@ -192,12 +193,17 @@ class Service(Held[Home]):
             self._write_outputs()
 
     def _process_leavers(self) -> bool:
-        """Release members that have asked to leave; return True if there were any."""
-        busy = self.desk is not None and self.desk.busy()
-        if self.desk is not None and busy:
-            self.desk.process_requests()
-            self._count_privacy()
-        return busy
+        """Release members that have asked to leave; return True if there were any.
+
+        A round that is published already, by an earlier holder or just before somebody left, is played to its end first:
+        devices answer a round once, and by its ranker.
+        """
+        desk = self.desk
+        if desk is None or not desk.busy() or (not desk.has_begun and self.holder.has_open_round(self.coordinator)):
+            return False
+        desk.process_requests()
+        self._count_privacy()
+        return True
 
     def tend(self) -> None:
         """Read requests to leave and publish the status; called several times a second."""

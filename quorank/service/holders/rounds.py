@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -179,10 +179,10 @@ class Holder:
             return found and replace(found, asked=NOBODY, room=0, next=self.soonest), documents
         return self.publication(coordinator, state, kind), documents
 
-    def has_contributed(self, member: int) -> bool:
-        """Return whether a reply of this member has counted in a round of the run."""
+    def contributors(self, members: Set[int]) -> Set[int]:
+        """Return those of the members with a reply that has counted in a round of the run."""
         bits = self.store.document(CONTRIBUTORS) or b""
-        return member // 8 < len(bits) and bool(bits[member // 8] >> member % 8 & 1)
+        return {member for member in members if member // 8 < len(bits) and bits[member // 8] >> member % 8 & 1}
 
     def _contributors(self, coordinator: Coordinator) -> Documents:
         """Return the document of all members whose replies have counted, with those of the open round."""
@@ -195,6 +195,15 @@ class Holder:
         bits[: len(known)] = known
         np.bitwise_or.at(bits, accepted // 8, np.left_shift(1, accepted % 8).astype(np.uint8))
         return {CONTRIBUTORS: bits.tobytes()}
+
+    def has_open_round(self, coordinator: Coordinator) -> bool:
+        """Return whether the coordinator's next round is published, and enough members are left to close it."""
+        found, state, asked = self.store.publication(), coordinator.state, self.admitted() - coordinator.absent
+        if found is None or (found.run, found.round) != (coordinator.run, state.round) or found.asked == NOBODY:
+            return False
+        if coordinator.enrolled is None:
+            asked &= coordinator.members(state.round, state.turns)
+        return found.kind != "over" and len(asked) >= coordinator.limits.minimum_replies
 
     def declare_over(self, coordinator: Coordinator) -> None:
         """Publish the end of the run, with the current ranker."""
