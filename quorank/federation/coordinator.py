@@ -314,9 +314,9 @@ class Coordinator:
         self.state, self.reports = state, [*self.reports, *spent]
 
     def remove_clients(self, clients: Iterable[int]) -> None:
-        """Continue without these clients, also in the open round."""
+        """Continue without these clients, also in the open round, except for replies that it has accepted."""
         self.absent = self.absent.union(clients)
-        self._cohort -= self.absent
+        self._cohort -= self.absent.difference(self._replies.clients().tolist())
 
     def replace_ranker(self, theta: Doubles) -> None:
         """Continue from another ranker between two rounds, forgetting all memory of optimiser and rule.

@@ -136,6 +136,20 @@ def test_a_round_ends_on_count_or_deadline_but_never_with_too_few(tiny_collectio
     assert coordinator.is_complete()  # three quarters, long before the deadline
 
 
+def test_a_round_waits_for_all_others_after_a_client_that_has_replied_is_removed(tiny_collection) -> None:
+    simulator = simulator_of(tiny_collection, FEDERATIONS["plain"])
+    coordinator = coordinator_of(simulator)
+    first, *others, last = answers(simulator, coordinator)
+    for reply in (first, *others):
+        coordinator.receive(reply)
+    coordinator.remove_clients([0])
+    assert not coordinator.is_complete() and coordinator.waiting == {CLIENTS - 1}
+    assert coordinator.receive(last).accepted
+    assert coordinator.advance().participants == CLIENTS
+    coordinator.plan()
+    assert 0 not in coordinator.cohort
+
+
 class FullDisk(MemoryStorage):
     def save(self, saved) -> None:
         raise OSError("No space left on device")
