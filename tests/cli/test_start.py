@@ -149,6 +149,12 @@ SCORING = """
 import quorank
 quorank.Ranker.load("ranker.json").score([[1.0, 2.0, 3.0]] * 2, [2])
 """
+INTAKE = """
+import numpy, quorank.service.intake.worker
+from quorank.federation.reply import Reply, ReplyLimits, encode_reply
+reply = encode_reply(Reply("run", 0, 1, numpy.ones(46), 3))
+ReplyLimits("run", 0, 46, 3, 1e6, 10, unit=1e4, clip=0.05, integers=True).check_content(reply, 1)
+"""
 ROOMS = "quorank.learning quorank.federation quorank.privacy quorank.experiments quorank.metrics quorank.users"
 
 
@@ -158,6 +164,7 @@ ROOMS = "quorank.learning quorank.federation quorank.privacy quorank.experiments
         ("import quorank.cli.data", "numba pyarrow numpy"),
         ("import quorank.cli.compare", "numba pyarrow scipy jinja2"),
         (SCORING, f"numba pyarrow scipy matplotlib pandas {ROOMS}"),
+        (INTAKE, "numba scipy dp_accounting"),
     ],
 )
 def test_what_needs_no_simulator_and_no_compiler_loads_none(tmp_path: Path, program: str, heavy: str) -> None:

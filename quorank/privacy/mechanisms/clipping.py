@@ -79,24 +79,6 @@ def _to_grid(updates: Doubles, unit: float, longest: float) -> None:
             square, factor = even + odd, 1.0 - 2.0**-30
 
 
-@kernel
-def _first_false(releases: Doubles, longest: float, integers: bool) -> tuple[int, bool]:
-    """Return the first row that is too long or not finite (False) or not integer (True), or −1."""
-    for i in range(releases.shape[0]):
-        square, whole = 0.0, True
-        for j in range(releases.shape[1]):
-            number = releases[i, j]
-            if not abs(number) <= longest:
-                return i, False
-            whole = whole and (not integers or float(np.int64(number)) == number)
-            square += number * number
-        if square > longest * longest:
-            return i, False
-        if not whole:
-            return i, True
-    return -1, False
-
-
 def clip_to_grid(updates: Doubles, clip: float, unit: float, clients: Integers) -> int:
     """Clip updates (clients, parameters) and round them to integers of 1/unit in place; return the number within the clip.
 
@@ -123,15 +105,21 @@ class ReleaseBound:
     integers: bool = False
 
     def check(self, releases: Doubles, clients: Integers) -> None:
-        """Refuse releases (clients, parameters) beyond the bounds, exactly for integers, naming the client."""
+        """Refuse releases (clients, parameters) beyond the bounds, exactly for integers, naming the client.
+
+        Plain NumPy: intake workers check every reply, and Numba would triple their memory.
+        """
         longest = math.floor(self.clip * self.unit) if self.integers else self.clip * self.unit * SLACK
-        at, fraction = _first_false(releases, longest, self.integers)
-        if at < 0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            fits = np.einsum("ij,ij->i", releases, releases) <= longest * longest  # exact for integers, False for NaN
+        whole = (np.trunc(releases) == releases).all(axis=1) if self.integers else fits
+        if (fits & whole).all():
             return
+        at = int(np.argmin(fits & whole))
         client = int(clients[at])
         if not np.isfinite(releases[at]).all():
             raise not_finite(client)
-        if fraction:
+        if fits[at]:
             sentence = (
                 f"the update of client {client} does not consist of integers of 2^{-round(math.log2(self.unit))}; install "
                 "the same version on both sides"
