@@ -31,13 +31,16 @@ def bench(
     rounds: Annotated[int, Option("--rounds", help="With --fleet: rounds of each device.")] = 2,
     workers: Annotated[int, Option("--workers", help="With --fleet: number of intake workers.")] = 1,
     database: Annotated[str, Option("--database", help="With --fleet: PostgreSQL database instead of SQLite.")] = "",
+    leavers: Annotated[int, Option("--leavers", help="With --fleet: number of members that leave within an hour.")] = 0,
+    faster: Annotated[float, Option("--faster", help="With --leavers: factor by which that hour is shorter.")] = 1.0,
 ) -> None:
     """Measure speed on this machine, against NumPy, memory bandwidth and scikit-learn."""
     if fleet:
         program = _program("fleet")
         count = min(devices, 1000) if quick else devices
         say(f"measuring a service with {count:,} devices in {rounds} rounds …")
-        measured = program.measure(program.FleetTraffic(count, rounds, workers=workers, database=database))
+        options = {"workers": workers, "database": database, "leavers": leavers, "faster": faster}
+        measured = program.measure(program.FleetTraffic(count, rounds, **options))
         print_result({"fleet": measured, "flower": FLOWER}, json, _show_fleet)
         return
     speed, reference, secure = (_program(name) for name in ("speed", "reference", "secure_sum"))
