@@ -21,6 +21,7 @@ from quorank.experiments.experiment_file import write_toml
 from quorank.experiments.kept_updates import KeptUpdates
 from quorank.federation import Report, State
 from quorank.federation.feature_ranges import noise_part, range_mechanism, range_release
+from quorank.federation.rounds import Reports
 from quorank.federation.storage import parse_state, state_arrays, state_fault, state_shapes, strip_prefix
 from quorank.files.atomic import write_whole
 from quorank.files.npz import Arrays, ArrayShape, archive_bytes, read_arrays
@@ -59,14 +60,16 @@ class Progress:
         """Columns of offline nDCG at other cut-offs than 10."""
         return tuple(name for name in self.values if name not in (*COLUMNS, *CHOSEN, *LEDGER))
 
-    def record(self, report: Report) -> None:
-        """Record the report of a round."""
-        at = report.round - 1
+    def record(self, report: Report | Reports) -> None:
+        """Record the report of a round or of several."""
+        at: int | slice = report.round - 1
+        if isinstance(report, Reports):
+            at = slice(self.done, report.round)
         self.values["online_ndcg@10"][at] = report.online_ndcg
         for name in ("online_maxrr", "clicks", "update_norm", *LEDGER):
             self.values[name][at] = getattr(report, name)
         self.per_round = report.interactions
-        self.interactions += report.interactions
+        self.interactions += report.interactions * (report.round - self.done)
         self.done = report.round
 
     def record_offline(self, rounds: list[int], means: Doubles) -> None:

@@ -104,25 +104,27 @@ class Runner:
     ) -> Progress:
         """Play the rounds that are left.
 
-        `watch` is called and `stop` asked after every round; `play` plays a round elsewhere than in this process. A run
-        that is stopped saves its checkpoint and raises Interrupted.
+        `watch` is called and `stop` asked after every round, or after rounds that are played in one call: milliseconds, and
+        never beyond an evaluation. `play` plays a round elsewhere than in this process. A run that is stopped saves its
+        checkpoint and raises Interrupted.
         """
         experiment, rounds = self.experiment, self.rounds
         state = self.state = self.state or rounds.initial()
         progress = self.progress = self.progress or Progress.empty(experiment.rounds, experiment.evaluation.further)
-        pending: list[State] = []
+        every, pending = experiment.evaluation.every, list[State]()
         saved = time.monotonic()
         self.evaluator.warm()
         rounds.start(state, play)
         try:
             while state.round < experiment.rounds:
                 started = time.perf_counter()
-                state, report = rounds.play(state)
+                most = min(every - state.round % every, experiment.rounds - state.round)
+                state, report = rounds.play(state, most)
                 self.state = state
                 progress.record(report)
                 progress.train_seconds += time.perf_counter() - started
                 last = state.round == experiment.rounds
-                if last or state.round % experiment.evaluation.every == 0:
+                if last or state.round % every == 0:
                     pending.append(state)
                 if last or len(pending) >= rounds.evaluated_together:
                     self._evaluate(pending)
@@ -223,11 +225,11 @@ def run_experiment(
     Args:
         experiment: The experiment; on resume that of the run.
         folder: Directory of the run.
-        watch: Called with the progress after every round.
+        watch: Called with the progress after every round, or after rounds that are played in one call.
         threads: Threads; by default all cores. The result is the same.
         resume: Continue from the checkpoint in the directory.
         overwrite: Replace a run in the directory.
-        stop: Asked after every round whether to stop.
+        stop: Asked at the same times whether to stop.
         engine: Plays the rounds; by default this process.
         opened: Called with the run once all is read and nothing refused, before the first round.
         report: Makes the page `report.html`; by default no page is made.

@@ -147,8 +147,8 @@ class TreeRounds:
         self._judged = experiment.ranker.score_features(state.theta, self._test)
         self._boosting.start(experiment.ranker.score_features(state.theta, self.lists.features))
 
-    def play(self, state: State) -> tuple[State, Report]:
-        """Grow the trees of the round after this state."""
+    def play(self, state: State, most: int = 1) -> tuple[State, Report]:
+        """Grow the trees of the round after this state; there is never more than one at a time."""
         number, logged = state.round, self.logged
         private, sensitivity, noise = state.private, math.nan, 0.0
         if self.noisy:

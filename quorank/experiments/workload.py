@@ -29,6 +29,7 @@ from quorank.experiments.progress import LEDGER, Progress
 from quorank.federation import Report, State
 from quorank.federation.coordinator import Coordinator, RoundLimits
 from quorank.federation.feature_ranges import learned_ranges, noise_part, range_cells, range_mechanism
+from quorank.federation.rounds import Reports
 from quorank.kernels.arrays import Doubles
 from quorank.kernels.process import memory_bytes
 from quorank.learning import Simulation
@@ -303,16 +304,18 @@ class UpdateRounds:
             self._network = play, Coordinator(*planned, seed=experiment.seed, limits=limits)
         simulator.warm(state)
 
-    def play(self, state: State) -> tuple[State, Report]:
-        """Play the round after this state."""
+    def play(self, state: State, most: int = 1) -> tuple[State, Report | Reports]:
+        """Play the round after this state, or up to `most` rounds that are closed together."""
         if self._network is not None:
             play, coordinator = self._network
             report = play(coordinator)
             return coordinator.state, report
         keep = None
-        if self.kept is not None and self.kept.due(state.round):
-            keep = partial(self.kept.keep, state.round + 1)
-        return self.experiment.federation.round(state, self.simulator.gather(state, sent=keep))
+        if self.kept is not None:
+            most = 1
+            if self.kept.due(state.round):
+                keep = partial(self.kept.keep, state.round + 1)
+        return self.simulator.play(state, most, keep)
 
     def close(self) -> None:
         self.simulator.close()

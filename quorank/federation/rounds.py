@@ -78,6 +78,16 @@ class CohortSum(NamedTuple):
     members: Integers | None = None  # participating clients, where `State.turns` counts them
 
 
+class PlayedRounds(NamedTuple):
+    """Sums of consecutive rounds of one cohort without noise, played from predicted θ."""
+
+    thetas: Doubles  # (rounds, parameters) θ before each round
+    momenta: Doubles  # (rounds, parameters) m of the server's recursion before each round
+    sums: Doubles  # (rounds, parameters + STATISTICS)
+    clients: int
+    interactions: int  # per round
+
+
 class Report(NamedTuple):
     """Metrics of one completed round.
 
@@ -98,6 +108,20 @@ class Report(NamedTuple):
     participants: int
     sensitivity: float  # of the sum of releases to one client
     noise: float  # standard deviation of the noise on each number of that sum
+
+
+class Reports(NamedTuple):
+    """Metrics of consecutive completed rounds, the fields of `Report`."""
+
+    round: int  # the last one, from 1
+    interactions: int  # of each
+    online_ndcg: Doubles  # (rounds,)
+    online_maxrr: Doubles  # (rounds,)
+    clicks: Doubles  # (rounds,)
+    update_norm: Doubles  # (rounds,)
+    participants: int
+    sensitivity: float
+    noise: float
 
 
 @dataclass(frozen=True)
@@ -207,6 +231,30 @@ class Federation:
             turns = turns.after(cohort_sum.members, state.round)
         own = cohort_sum.private, cohort_sum.personal, history, rule, turns, cohort_sum.carried
         return State(state.round + 1, theta, memory, *own), report
+
+    def rounds(self, state: State, played: PlayedRounds) -> tuple[State, Reports] | None:
+        """Close rounds together by the same steps as `round`, on (rounds, parameters) arrays.
+
+        Returns:
+            The state after the last round and the reports; None unless each θ and m is to the bit what the round before
+            leads to.
+        """
+        thetas, momenta, shown = played.thetas, played.momenta, played.interactions
+        if len(thetas) == 0:
+            return None
+        update = self.aggregation.combine(played.sums[:, : thetas.shape[1]], float(shown))
+        after, memory = self.server.advance(thetas, update, dict.fromkeys(state.memory, momenta))
+        reached = [(state.theta, thetas, after), *((state.memory[name], momenta, memory[name]) for name in memory)]
+        for first, before, then in reached:
+            if first.tobytes() != before[0].tobytes() or then[:-1].tobytes() != before[1:].tobytes():
+                return None
+        # products of vectors have the bits of `dot` of each; other sums have not
+        length = np.sqrt((update[:, None, :] @ update[:, :, None])[:, 0, 0])
+        round_ = state.round + len(thetas)
+        ndcg, reciprocal, clicks = played.sums[:, thetas.shape[1] :].T / shown
+        reports = Reports(round_, shown, ndcg, reciprocal, clicks, length, played.clients, math.nan, 0.0)
+        last = {name: values[-1].copy() for name, values in memory.items()}
+        return State(round_, after[-1].copy(), last, state.private), reports
 
     def _enough(self, cohort_sum: CohortSum) -> bool:
         """Return whether the rule is defined for the remaining groups of the cohort."""

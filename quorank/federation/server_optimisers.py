@@ -28,6 +28,7 @@ class Recursion(NamedTuple):
     step: float
     beta: float  # β
     momentum: Doubles  # m
+    stacks: bool = False  # m is all that `advance` remembers, and it also takes (rounds, size) arrays
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Add(Server):
         return memory | {NOISE: np.array([self.step * noise if math.isfinite(noise) else 0.0, memory[NOISE][1]])}
 
     def recursion(self, size: int, memory: Memory) -> Recursion | None:
-        return None if self.pull > 0.0 else Recursion(self.step, 0.0, np.zeros(size))
+        return None if self.pull > 0.0 else Recursion(self.step, 0.0, np.zeros(size), self.average is None)
 
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         after = theta + self.step * update
@@ -246,7 +247,7 @@ class Momentum(Server):
         return {"momentum": np.zeros(size)}
 
     def recursion(self, size: int, memory: Memory) -> Recursion:
-        return Recursion(self.step, self.beta, memory["momentum"].copy())
+        return Recursion(self.step, self.beta, memory["momentum"].copy(), stacks=True)
 
     def advance(self, theta: Doubles, update: Doubles, memory: Memory) -> tuple[Doubles, Memory]:
         momentum = self.beta * memory["momentum"] + update

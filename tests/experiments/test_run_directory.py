@@ -52,6 +52,25 @@ def test_interrupted_runs_go_on_to_the_same_bits(tmp_path: Path) -> None:
             assert summary[key] == whole[key], key
 
 
+def test_interrupted_between_rounds_that_are_played_together_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """Calls hold up to 30 rounds, the evaluations' distance; each start begins with calls of 1, 2, 4, … rounds."""
+    parts = ["federation.clients=1", "federation.interactions=1", "evaluation.every=30", "federation.rounds=100"]
+    names = ["rounds.parquet", "history.parquet"]
+    for server in ("add", "momentum"):
+        chosen = experiment(*parts, f"federation.server={server}")
+        folder, seen = tmp_path / server, list[int]()
+        run_quickly(chosen, folder, watch=lambda progress, seen=seen: seen.append(progress.done))
+        assert len(seen) < 20 and {30, 60, 90, 100} <= {*seen}
+        broken = tmp_path / f"{server}, broken"
+        stops = [stopped_run(chosen, broken, 3, threads=1).round]
+        for calls in (2, 5):
+            stops.append(stopped_run(chosen, broken, calls, resume=True, threads=1).round)
+        assert 0 < stops[0] < stops[1] < stops[2] < 100 and any(stop % 30 for stop in stops)
+        run_quickly(chosen, broken, resume=True, threads=2)
+        assert files_of(broken) == files_of(folder)
+        assert all((broken / name).read_bytes() == (folder / name).read_bytes() for name in names)
+
+
 def test_a_run_that_was_killed_starts_from_its_last_checkpoint_or_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

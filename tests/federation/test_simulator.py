@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from sampling import sampled
 
 from quorank.engines.process import Simulator
 from quorank.errors import BadInput
-from quorank.federation import Add, Federation, Full, Sampled, State
+from quorank.experiments.progress import Progress
+from quorank.federation import Add, Federation, Full, Momentum, Sampled, State
 from quorank.federation.attacks import SignFlip
 from quorank.learning import PDGD, Evolution
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
@@ -79,6 +80,73 @@ def test_bits_do_not_depend_on_how_a_run_is_played(tiny_collection, learner, ser
     clients = FEW if participation.size(FEW) <= FEW else MANY
     federation = Federation(clients, 2, learner, participation, server=server)
     assert_contract(federation, simulation_of(tiny_collection))
+
+
+@pytest.mark.parametrize(
+    ("learner", "server", "participation", "ranker", "clients"),
+    sampled(
+        parts_of("learners"), parts_of("servers"), [Full(), Sampled(cohort=1)], [Linear(), MLP(hidden=3)], [1, 5, 30],
+        times=2,
+    ),
+    ids=str,
+)  # fmt: skip
+def test_rounds_that_are_closed_together_have_the_bits_and_metrics_of_single_ones(
+    tiny_graded, learner, server, participation, ranker, clients
+) -> None:
+    federation = Federation(clients, 2, learner, participation, server=server)
+    assert_closed_together(federation, simulation_of(tiny_graded, ranker))
+
+
+@pytest.mark.parametrize("server", [Add(), Add(step=0.5), Add(average=0.0), Momentum(step=0.3)], ids=str)
+@pytest.mark.parametrize("clients", [1, 3])
+def test_small_cohorts_are_closed_together_by_these_servers(tiny_collection, server, clients) -> None:
+    together = assert_closed_together(Federation(clients, 1, server=server), simulation_of(tiny_collection))
+    assert (together < 20) == (server != Add(average=0.0))
+
+
+def assert_closed_together(federation, simulation, rounds: int = 60) -> int:
+    """Return the number of calls for the second half of the rounds, of up to 1, 2, 3, … rounds each."""
+    alone, together = (Simulator(federation, simulation, rounds=rounds) for _ in range(2))
+    expected, found = Progress.empty(rounds), Progress.empty(rounds)
+    state = alone.initial()
+    for _ in range(rounds):
+        members = alone.members(state.round, state.turns)  # a cohort of its own is always played by itself
+        members = np.arange(federation.clients) if members is None else members
+        gathered = alone.gather(state, members=members)
+        state, report = federation.round(state, gathered)
+        expected.record(report)
+    played, calls = together.initial(), 0
+    while played.round < rounds:
+        calls += played.round >= rounds // 2
+        played, reports = together.play(played, min(1 + calls, rounds - played.round))
+        found.record(reports)
+        assert found.done == played.round
+    assert same(played, state)
+    assert (found.interactions, found.per_round) == (expected.interactions, expected.per_round)
+    for name, values in expected.values.items():
+        assert found.values[name].tobytes() == values.tobytes(), name
+    return calls
+
+
+def test_a_round_is_closed_with_others_only_if_it_begins_where_the_one_before_ends(tiny_collection) -> None:
+    """A θ or m that is not the predicted one is played from again."""
+    federation, simulation = Federation(2, 1, server=Momentum()), simulation_of(tiny_collection)
+    simulator = Simulator(federation, simulation, rounds=60)
+    state = simulator.initial()
+    while state.round < 40:
+        state, _ = simulator.play(state, 3)
+    for other in (
+        replace(state, theta=state.theta + 1.0),
+        replace(state, memory={"momentum": state.memory["momentum"] + 1.0}),
+        replace(state, round=7),
+    ):
+        fresh = Simulator(federation, simulation, rounds=60)
+        expected, found = other, other
+        for _ in range(6):
+            expected = federation.round(expected, fresh.gather(expected))[0]
+        while found.round < other.round + 6:
+            found, _ = simulator.play(found, other.round + 6 - found.round)
+        assert same(found, expected)
 
 
 @pytest.mark.parametrize(
