@@ -213,6 +213,7 @@ enrolled | {counts[enrolled]:,} | {counts[seen]:,} online, {counts[invited]:,} i
 withheld | | {withheld}
 accepted | {accepted:,} | replies
 rejected | {refused_count:,} | {refused_codes}
+requests | {requests:,} | answered{latency}
 ε | {epsilon_spent:.4g} | spent{epsilon_planned_note}, δ = {epsilon_delta:g}, unit: {epsilon_unit}, {epsilon_horizon}
 ε | none | spent: {unspent}
 quality | {quality_value} | {quality_note}
@@ -242,6 +243,7 @@ def status_rows(status: Status) -> list[tuple[str, ...]]:
         "refused_count": sum(status.refused.values()),
         "refused_codes": ", ".join(f"{code} {count:,}" for code, count in sorted(status.refused.items())) or "nothing",
         "epsilon_planned_note": "" if status.epsilon_planned is None else f" of {status.epsilon_planned:.4g} planned",
+        "latency": "" if status.request_latency is None else f", {1000 * status.request_latency:.3g} ms on average",
         "unspent": "no accounting" if status.rounds else "no completed round",
         "quality_value": value,
         "quality_note": note,
@@ -254,7 +256,10 @@ def status_rows(status: Status) -> list[tuple[str, ...]]:
     if status.withheld is not None:
         words |= {"accepted": None, "waiting": ""}
     rows = rows_of(STATUS, asdict(status) | words)
-    rows[1:1] = [(problem.code, "!", problem.sentence) for problem in status.problems]
+    problems = [(problem.code, "!", problem.sentence) for problem in status.problems]
+    if (stall := status.stall()) is not None:
+        problems.append(("round.stalled", "!", stall))
+    rows[1:1] = problems
     for member in status.members if parties else ():
         waits = ": the session waits for its reply" if member.waiting else ""
         rows.append((member.name or f"{member.client}", "", f"{member.state}, {member.phase or 'not begun'}{waits}"))

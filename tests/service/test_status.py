@@ -114,6 +114,9 @@ def test_the_terminal_shows_it_within_80_columns(kind, capsys, monkeypatch) -> N
     assert max(map(len, text.splitlines())) <= 80
     assert "disk.full" in text and "running" in text
     assert ("1e-05" in text) == (kind != "parties")
+    assert "answered, 3 ms on average" in text and "round.stalled" not in text
+    show_status(replace(FULL, kind=kind, open_seconds=900.0), as_json=False)
+    assert "round.stalled" in capsys.readouterr().out
     show_status(FULL, as_json=True)
     assert Status.read(capsys.readouterr().out) == FULL
 
