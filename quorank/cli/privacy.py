@@ -140,8 +140,8 @@ def ledger(
     """List the releases of a run's clients, and their total privacy loss.
 
     The ε of an accounted run is recomputed from its releases. The exit code is
-    1 if the ledger states another ε. For several runs, or with --delta, the loss is
-    composed for a client that was in each of them.
+    1 if the ledger states another ε. For several runs, or with --delta, the
+    loss is composed for a client that was in each of them.
     """
     from quorank.privacy.ledger import compose_runs, read_ledger
 
