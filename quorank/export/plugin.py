@@ -111,13 +111,13 @@ def _read_node(node: dict[str, Any], names: list[str]) -> tuple[int, float, tupl
 
 
 def _instructions(exported: ExportedRanker, server: str, page: str) -> str:
-    negative = f"add a constant to one that can be, and the same to its `mean` in `{MODEL}`"
+    negative = f"add a constant to a feature with negative values, and the same to its `mean` in `{MODEL}`"
     if exported.family == "trees" or not exported.normalisation.low:
-        negative = "train on features that are not"
+        negative = "train on features without negative values"
     return f"""\
-Each feature of `{FEATURES}` reads a field of the same name, as an example: **edit a copy** and put in the query whose
-score is the feature. A query that does not match gives 0, which is the value of a missing feature. Scores of queries
-in {server} are never negative: {negative}.
+As an example, each feature of `{FEATURES}` reads a field of the same name: **edit a copy**, and replace it by the query
+whose score is the feature. A query that does not match gives 0, the value of a missing feature. Scores of queries in
+{server} are never negative: {negative}.
 
 ```
 curl -X PUT  localhost:9200/_ltr
@@ -129,8 +129,8 @@ curl localhost:9200/INDEX/_search -H 'Content-Type: application/json' -d '{{
     "query_weight": 0, "rescore_query": {{"sltr": {{"params": {{}}, "model": "{MODEL_NAME}"}}}}}}}}}}'
 ```
 
-The model's scores may be negative, and documents behind the window keep their first scores: set `window_size` to at
-least the number of results that you show. The plug-in: {page}
+The model's scores may be negative, and documents outside of the window keep their first scores: set `window_size` to
+at least the number of shown results. The plug-in: {page}
 """
 
 

@@ -84,7 +84,7 @@ def _read_split(split: Any) -> tuple[int, float, tuple[Any, ...]]:
 def _instructions(exported: ExportedRanker) -> str:
     return f"""\
 RankLib reads LETOR files: features by their number, from 1. A feature that a line leaves out is 0, except behind the
-line's last one: write the last feature in every line (`{exported.saved.n_features}:0`), or use `-missingZero`.
+line's last one: write the last feature in every line (`{exported.saved.n_features}:0` for 0), or use `-missingZero`.
 
 ```
 java -jar RankLib.jar -load {FILE} -rank documents.txt -missingZero -score scores.txt

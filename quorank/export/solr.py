@@ -132,8 +132,8 @@ def _read_node(node: dict[str, Any], names: list[str]) -> tuple[int, float, tupl
 
 def _instructions(exported: ExportedRanker) -> str:
     return f"""\
-Each feature of `{FEATURES}` reads a field of the same name, as an example: **edit a copy** and put in the feature
-class that computes it, with the same `defaultValue` ({exported.missing:g}, the value of a missing feature).
+As an example, each feature of `{FEATURES}` reads a field of the same name: **edit a copy**, and replace it by the
+feature class that computes it, with the same `defaultValue` ({exported.missing:g}, the value of a missing feature).
 
 ```
 curl -X PUT localhost:8983/solr/CORE/schema/feature-store -H 'Content-Type: application/json' --data-binary @{FEATURES}

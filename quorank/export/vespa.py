@@ -139,8 +139,8 @@ class _Evaluator:
 
 def _instructions(exported: ExportedRanker) -> str:
     return f"""\
-`{FIELDS}` has a field for each feature, to be put into the document of your schema; where a feature is computed by
-Vespa (`bm25(title)`), **edit a copy** of the profile and put it in place of `attribute(…)`. Copy `{PROFILE}` into
+`{FIELDS}` has a field for each feature: copy the fields into the document of your schema. Where Vespa computes a feature
+(`bm25(title)`), **edit a copy** of the profile, and write that in place of `attribute(…)`. Copy `{PROFILE}` into
 the folder of the schema. A field without a value is a missing feature.
 
 ```
