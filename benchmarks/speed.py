@@ -81,6 +81,19 @@ def _read_lists(padded: Floats, offsets: Integers, queries: Integers, ones: Floa
         score_lists(ones, 0, padded, starts, lengths, scores, nothing)
 
 
+def numpy_rounds(reference: Any, collection: Collection, theta: Doubles, clients: int, interactions: int) -> float:
+    """Seconds per round of `reference` from θ, over 100 interactions, with perfect users."""
+    data, tables, rng = collection.train, Cascade("perfect").tables(collection.grades, 10), np.random.default_rng(1)
+    lists = reference.Lists(np.ascontiguousarray(data.features), data.labels, data.offsets, ideal_dcg(data, 10))
+    rounds = 100 // (clients * interactions)
+
+    def play() -> None:
+        for _ in range(rounds):
+            reference.federated_round(lists, theta, clients, interactions, (tables.click, tables.stop), rng)
+
+    return timed(play) / rounds
+
+
 def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
     """PDGD with a linear ranker and perfect users: the compiled cohort against NumPy and against memory.
 
@@ -98,22 +111,6 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
         state = federation.start(theta)
         simulator.gather(state)
         return lambda: timed(lambda: simulator.gather(state)) / interactions
-
-    tables, ideal = users.tables(collection.grades, 10), ideal_dcg(data, 10)
-    dense, rng = np.ascontiguousarray(data.features), np.random.default_rng(1)
-
-    def run_reference() -> float:
-        few = 25
-        return timed(
-            lambda: reference.federated_round(
-                reference.Lists(dense, data.labels, data.offsets, ideal),
-                theta,
-                few,
-                4,
-                (tables.click, tables.stop),
-                rng,
-            )
-        ) / (few * 4)
 
     queries = np.random.default_rng(2).integers(data.n_queries, size=4 * (interactions // 4))
 
@@ -144,7 +141,7 @@ def workload(name: str, reference: Any) -> Callable[[float], dict[str, Any]]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     contenders = {
         "one": run_cohort(1),
-        "reference": run_reference,
+        "reference": lambda: numpy_rounds(reference, collection, theta, 25, 4) / 100,
         "lists": lambda: timed(lambda: read_lists(1)),
         "side by side": lambda: timed(lambda: read_lists(SIDE_BY_SIDE)),
         "memory": lambda: timed(lambda: _read_all(big, ones)),
@@ -247,6 +244,27 @@ def by_clients(say: Say) -> dict[str, Any]:
     slowest = max(f["microseconds_per_interaction"] for f in figures.values())
     fastest = min(f["microseconds_per_interaction"] for f in figures.values())
     return {"by_clients": figures, "slowest_over_fastest": slowest / fastest}
+
+
+def single_client(reference: Any, seconds: float = 4.0) -> dict[str, Any]:
+    """Rounds per second of a whole run of one client and one interaction per round, as in online learning to rank.
+
+    20,000 rounds on generated MQ2007-like lists, with the metrics of each and an evaluation after the last, one thread,
+    against `reference` from the ranker that was learned.
+    """
+    plan, rounds = EvaluationPlan(every=20_000), 20_000
+    experiment = Experiment(WORKLOADS["mq2007"], federation=Federation(1, 1), rounds=rounds, evaluation=plan)
+    runner = Runner(experiment, threads=1)
+    runner.run()
+    theta = runner.ranker
+
+    def run() -> float:
+        runner.state = runner.progress = None
+        return timed(runner.run) / rounds
+
+    best = best_of({"run": run, "reference": lambda: numpy_rounds(reference, runner.collection, theta, 1, 1)}, seconds)
+    rates = {"rounds_per_second": 1.0 / best["run"], "reference_rounds_per_second": 1.0 / best["reference"]}
+    return {**rates, "speedup": best["reference"] / best["run"]}
 
 
 def evaluation() -> dict[str, Any]:

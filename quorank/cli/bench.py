@@ -52,6 +52,7 @@ def bench(
         figures[name] = workloads[name](seconds / 2)
     for name, words, measure in (
         ("clients", "10 to 100,000 clients", lambda: speed.by_clients(say)),
+        ("single", "one client and one interaction per round", lambda: speed.single_client(reference, seconds)),
         ("evaluation", "evaluation in the published MSLR setting", speed.evaluation),
         ("published", "the published MQ2007 setting", speed.published),
         ("reader", "the reader", lambda: speed.reader(say)),
@@ -96,6 +97,8 @@ CLIENTS = """
 1,000 clients: memory | {some[peak_bytes]:k}B | 100,000: {many[peak_bytes]:k}B | {memory:.2f} ×
 """
 SETTINGS = """
+1 client × 1: rounds, 1 thread | {single[rounds_per_second]:k} | NumPy {single[reference_rounds_per_second]:k} | \
+{single[speedup]:.0f} ×
 MSLR setting: evaluation | {evaluation[evaluate_seconds]:.2f} s | training {evaluation[train_seconds]:.2f} s | \
 {evaluation[evaluate_over_train]:.0%}
 MQ2007 setting, all of it | {published[seconds]:.1f} s | |
