@@ -157,22 +157,25 @@ class Family(Generic[P]):
         return None
 
     def read(self, spec: object, where: str, *, foreign: bool = False, imports: bool = True) -> P:
-        """Return the part that a word or table of an experiment file describes.
+        """Return the part that a word or table of an experiment file describes, or a part that Python code gives.
 
         Args:
-            spec: Kind, or table with `kind` and fields.
+            spec: Kind, or table with `kind` and fields; without `foreign` also a part or its class.
             where: Dotted key of the part, for errors.
             foreign: Accept our own kinds only, since untrusted input must not import a plug-in.
             imports: Import the module of a kind `module:Class`; otherwise it must have been imported before.
 
         Raises:
-            BadInput: `part.not-imported`, `part.unknown-kind`, `part.not-a-table`, or the error of a field.
+            BadInput: `part.not-imported`, `part.unknown-kind`, `part.not-a-table`, the error of a field, or what makes a
+                given part none of this family.
 
         >>> from quorank.learning import LEARNERS
         >>> LEARNERS.read({"kind": "pdgd", "eta": 0.2}, "learner").eta
         0.2
         """
         kinds = self.ours if foreign else None
+        if not foreign and is_part(spec):
+            return self._given(spec, where)
         if isinstance(spec, str):
             spec = {"kind": spec}
         if not isinstance(spec, Mapping):
@@ -183,7 +186,9 @@ class Family(Generic[P]):
         kind = table.pop("kind", next(iter(self.members)))
         module, colon, _ = kind.partition(":") if isinstance(kind, str) else ("", "", "")
         known_code = imports or not colon or module in sys.modules
-        sentence = "is code of a module, which is not run from here; import it in Python before, or install it as a plug-in"
+        sentence = (
+            "is code of a module, which is not run from here; import it in Python before, or install it as a plug-in"
+        )
         require(known_code, "part.not-imported", f"{brief(kind)} {sentence}", where)
         member = self.member(kind) if isinstance(kind, str) and (kinds is None or kind in kinds) else None
         if member is None:
@@ -191,6 +196,14 @@ class Family(Generic[P]):
             sentence = f"unknown {self.name} {brief(kind)}{suggest(kind, kinds)}; known: {', '.join(kinds)}"
             raise BadInput("part.unknown-kind", sentence, "kind").under(where)
         return decode(member, table, where)
+
+    def _given(self, part: Any, where: str) -> P:
+        """Return a part of Python code, or the default one of its class."""
+        cls = self._checked(part if isinstance(part, type) else type(part), where)
+        taken = self.members.get(kind_of(cls)) not in (None, cls)
+        sentence = f"{cls.kind!r} is the kind of another {self.name}; give {cls.__name__} a kind of its own"
+        require(not taken, "plugin.wrong-kind", sentence, where)
+        return decode(cls, {}, where) if isinstance(part, type) else cast("P", part)
 
     def parse(self, text: str) -> P:
         """Read a part from its printed form, without executing anything; the inverse of str(part)."""
@@ -240,12 +253,16 @@ def _import_class(reference: str) -> Any:
     return attrgetter(name)(import_module(module))
 
 
-def kind_of(part: Part) -> str:
+def is_part(value: object) -> bool:
+    """Return whether a value of Python code is meant as a part: a dataclass, or a class."""
+    return isinstance(value, type) or hasattr(value, "__dataclass_fields__") or hasattr(value, "kind")
+
+
+def kind_of(cls: type[Part]) -> str:
     """Return the word by which another process finds the class of a part: its kind, or `module:Class`."""
-    cls = type(part)
     ours = cls.__module__.partition(".")[0] == "quorank"
     importable = cls.__module__ != "__main__" and getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls
-    return f"{cls.__module__}:{cls.__name__}" if importable and not ours and cls not in _INSTALLED else part.kind
+    return f"{cls.__module__}:{cls.__name__}" if importable and not ours and cls not in _INSTALLED else cls.kind
 
 
 _INSTALLED: set[type[Any]] = set()  # classes behind entry points, which other processes find by their kinds
@@ -257,7 +274,7 @@ def to_table(part: Any, *, complete: bool = True) -> dict[str, Any]:
     TOML has no null: a field that is None is left out.
     """
     table = _without_none(encode(part, defaults=complete))
-    return {**table, "kind": kind_of(part)} if "kind" in table else table
+    return {**table, "kind": kind_of(type(part))} if "kind" in table else table
 
 
 def _without_none(table: dict[str, Any]) -> dict[str, Any]:

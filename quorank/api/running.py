@@ -16,7 +16,7 @@ from quorank.data import load as load_source
 from quorank.data.source import array_source_name
 from quorank.errors import BadInput, require
 from quorank.experiments import run_directory as storage
-from quorank.experiments.experiment import Experiment
+from quorank.experiments.experiment import PART_KEYS, Experiment
 from quorank.experiments.experiment_file import ExperimentFile, copied, find_experiment_file, set_value, with_seed
 from quorank.experiments.grid import Grid
 from quorank.experiments.progress import Progress
@@ -25,7 +25,7 @@ from quorank.experiments.run_logs import open_logs
 from quorank.experiments.runner import run_experiment
 from quorank.files.arrow import read_columns
 from quorank.files.documents import digest_of, read_manifest
-from quorank.parts import to_table
+from quorank.parts import is_part, to_table
 from quorank.privacy.ledger import LedgerContent, read_ledger
 from quorank.rankers.ranker_file import SavedRanker, read_ranker
 from quorank.reports.report import report_page, write_report
@@ -242,7 +242,8 @@ def run(
         experiment: Name of a shipped experiment, path of a file, its tables, or an `Experiment`.
         data: Arrays or the name of a source, in place of the experiment's data. A single split is both searched and
             evaluated.
-        set: Values or parts by dotted key: {"federation.rounds": 50, "privacy": ClippedGaussian(…)}.
+        set: Values or parts by dotted key: {"federation.rounds": 50, "learner": MyLearner(eta=0.2)}. A part may be of your
+            own class; `run.toml` records its kind, or `module:Class` if its module can be imported.
         seed: Seed of the run.
         out: Directory; default: a new one, `runs/NAME`.
         overwrite: Replace an earlier run in the directory.
@@ -266,7 +267,8 @@ def run(
     """
     file, stem = experiment_file(experiment)
     for key, value in (set or {}).items():
-        file = set_value(file, key, plain_value(value), f"set[{key!r}]")
+        given = value if key in PART_KEYS and is_part(value) else plain_value(value)
+        file = set_value(file, key, given, f"set[{key!r}]")
     if seed is not None:
         file = with_seed(file, seed, f"seed={seed}")
     arrays = _as_collection(data)
@@ -381,7 +383,7 @@ def experiment_file(experiment: Named) -> tuple[ExperimentFile, str]:
 
 def plain_value(value: Any) -> Any:
     """Return a value as an experiment file holds it: parts as tables, NumPy numbers as Python numbers."""
-    if hasattr(value, "__dataclass_fields__") and hasattr(value, "kind"):
+    if hasattr(value, "__dataclass_fields__") and hasattr(value, "kind") and not isinstance(value, type):
         return to_table(value)
     if isinstance(value, np.generic):
         return value.item()

@@ -55,6 +55,7 @@ METHODS: dict[str, tuple[Family[Any], type[Any]]] = {
     "server": (SERVERS, Add),
     "personal": (PERSONALISATIONS, Shared),
 }
+PART_KEYS = (*PARTS, "attack", *(f"federation.{name}" for name in METHODS))
 FEDERATION_KEYS = ("clients", "interactions", "rounds", *METHODS, "client_momentum", "keep_every")
 SECTIONS = ("data", "partition", "ranker", "users", "learner", "federation", "attack", "privacy", "evaluation")
 

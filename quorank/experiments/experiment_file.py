@@ -14,6 +14,7 @@ from typing import Any
 
 from quorank.errors import BadInput, brief, require, suggest
 from quorank.files.documents import DEEPEST, LONGEST_STRING, parse_toml, read_toml_text
+from quorank.parts import to_table
 
 SHIPPED = Path(__file__).parent / "files"
 _NAME = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_\-]+)"""
@@ -88,7 +89,8 @@ def set_value(file: ExperimentFile, key: str, value: Any, place: str) -> Experim
     """Return the file with one dotted key changed; `place` says where that was asked for."""
     tables = copied(file.tables)
     set_key(tables, key, value)
-    return ExperimentFile(tables, file.name, {**file.places, key: place})
+    places = {known: at for known, at in file.places.items() if not known.startswith(f"{key}.")}
+    return ExperimentFile(tables, file.name, {**places, key: place})
 
 
 def set_values(file: ExperimentFile, assignments: Sequence[str]) -> ExperimentFile:
@@ -118,10 +120,11 @@ def _set_to(text: str, place: str) -> Any:
 
 
 def set_key(tables: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set a dotted key; a word in its way (server = "momentum") becomes the table that it stands for."""
+    """Set a dotted key; a word (server = "momentum") or a part in its way becomes the table that it stands for."""
     *path, last = dotted.split(".")
     for key in path:
         inner = tables.get(key, {})
+        inner = to_table(inner) if hasattr(inner, "__dataclass_fields__") and not isinstance(inner, type) else inner
         tables[key] = tables = {"kind": inner} if isinstance(inner, str) else inner
         if not isinstance(inner, dict | str):
             raise BadInput("value.wrong-type", f"{key} is {brief(inner)}, which has no keys", dotted)

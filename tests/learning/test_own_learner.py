@@ -18,6 +18,7 @@ import quorank as qr
 from quorank.data.ranking import RankingData
 from quorank.learning import LEARNERS, Learner, Simulation
 from quorank.parts import to_table
+from quorank.privacy import NoPrivacy
 from quorank.rankers import Linear
 from quorank.users import Cascade
 
@@ -90,6 +91,85 @@ def spy(seen: list, step: float = 0.0) -> Learner:
             return theta + step
 
     return Spy()
+
+
+QUICK = {"data.queries": 60, "federation.clients": 6, "federation.rounds": 2, "evaluation.every": 2}
+
+
+def own_parts(step: float) -> dict[str, object]:
+    """A learner, a ranker, users and a privacy of this function, which no other process can import."""
+
+    @dataclass(frozen=True)
+    class Drift(Learner):
+        kind = "drift"
+
+        def learn(self, theta, shown):
+            return theta + step
+
+    @dataclass(frozen=True)
+    class Plain(Linear):
+        kind = "plain"
+
+    @dataclass(frozen=True)
+    class Readers(Cascade):
+        kind = "readers"
+        preset: str = "informational"
+
+    @dataclass(frozen=True)
+    class Bare(NoPrivacy):
+        kind = "bare"
+
+    return {"learner": Drift(), "ranker": Plain(), "users": Readers(), "privacy": Bare()}
+
+
+@pytest.mark.parametrize("give", ["set", "tables", "classes"])
+def test_parts_are_passed_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, give: str) -> None:
+    """The parts that were passed are those that run, also where a newer class has the same kind."""
+    monkeypatch.chdir(tmp_path)
+    given = own_parts(1.0)
+    newer = own_parts(5.0)
+    if give == "classes":
+        given = {key: type(part) for key, part in given.items()}
+    start: dict = given if give == "tables" else {}
+    result = qr.run(start, set=QUICK | ({} if give == "tables" else given), out="run", report=False)
+    assert len(newer) == 4
+    np.testing.assert_allclose(result.ranker.theta, 4.0 * 2)  # 4 interactions in each of 2 rounds, each by 1
+    recorded = {key: result.config[key]["kind"] for key in given}
+    assert recorded == {"learner": "drift", "ranker": "plain", "users": "readers", "privacy": "bare"}
+
+
+def test_what_is_passed_and_is_no_such_part_is_refused_where_it_was_passed(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    @dataclass(frozen=True)
+    class Taken(Learner):
+        kind = "pdgd"
+
+        def learn(self, theta, shown):
+            return theta
+
+    @dataclass(frozen=True)
+    class Nameless(Learner):
+        def learn(self, theta, shown):
+            return theta
+
+    @dataclass(frozen=True)
+    class Alone:
+        kind = "alone"
+
+    for learner, code in (
+        (Cascade(), "plugin.wrong-base"),
+        (Alone(), "plugin.wrong-base"),
+        (Taken(), "plugin.wrong-kind"),
+        (Nameless, "plugin.wrong-kind"),
+        (3, "part.not-a-table"),
+        ("pdgt", "part.unknown-kind"),
+    ):
+        with pytest.raises(qr.BadInput) as refusal:
+            qr.run("fpdgd", set={"learner": learner}, out="run")
+        assert refusal.value.code == code
+        assert refusal.value.where.startswith("set['learner']"), "not a line of the shipped file"
+    assert not (tmp_path / "run").exists()
 
 
 def test_learn_sees_each_list_as_it_was_shown_and_clicked(simulation) -> None:
