@@ -332,5 +332,5 @@ def cost_of(report: dict[str, Any]) -> str:
         "nDCG of the shown lists by their clicks, with noise added on this device: "
         f"ε = {report['epsilon_per_report']:g} each (δ = 0, unit: {report['unit']}), also against the coordinator; "
         f"{report['horizon']}: ε = {report['epsilon']:g}, or {composed['epsilon']:.4g} at δ = {composed['delta']:g}; "
-        "add the ε of the updates"
+        "in addition to the ε of the updates"
     )

@@ -99,7 +99,7 @@ def test_a_device_s_reply_holds_its_report_and_its_log_says_so(tiny_collection, 
     show_log(tmp_path / "a", json=True)
     assert json.loads(capsys.readouterr().out)["releases"][0]["privacy"]["report"] == report
     show_status(tmp_path / "a", json=False)
-    assert "on top of the ε of the updates" in " ".join(capsys.readouterr().out.split())
+    assert "in addition to the ε of the updates" in " ".join(capsys.readouterr().out.split())
 
 
 # what a coordinator makes of it
