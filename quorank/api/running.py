@@ -129,7 +129,8 @@ class RunResult:
 
         Returns:
             - `round`, `interactions`: int64; number of the round, from 1, and interactions so far.
-            - `online_ndcg@10`, `online_maxrr`: means over the lists that were shown in the round.
+            - `online_ndcg@10`, `online_maxrr`: means over the lists that were shown in the round; of queries without a
+              relevant document as `evaluation.no_relevant` says.
             - `online_discounted`: Σ γ^(t−1) of the online nDCG@10 so far, γ = 0.9995.
             - `clicks`: clicks per interaction.
             - `update_norm`: L2 norm of the aggregated update.

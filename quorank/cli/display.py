@@ -211,7 +211,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     further = [f"{offline[f'ndcg@{depth}']:.4f} @{depth}" for depth in evaluation["cutoffs"] if depth != 10]
     words = summary | {
         "further": ", ".join(further) or None,
-        "left_out": "left out" if evaluation["no_relevant"] == "skip" else "count 0",
+        "left_out": "count 0" if evaluation["no_relevant"] == "zero" else "left out",
         "claim": _privacy(summary["privacy"]),
     }
     if clicks is not None:

@@ -29,7 +29,17 @@ from quorank.kernels.arrays import Booleans, Doubles, Integers
 from quorank.kernels.compiled import kernel
 from quorank.kernels.draws import Purpose, key_of
 from quorank.kernels.exact_sums import LARGEST_SUM, add_rows, join
-from quorank.learning.client_loop import STATISTICS, Cohort, Memory, Privatise, Simulation, Work, World, memory_for
+from quorank.learning.client_loop import (
+    STATISTICS,
+    Cohort,
+    Memory,
+    Privatise,
+    Simulation,
+    Work,
+    World,
+    count_judged,
+    memory_for,
+)
 from quorank.learning.pdgd import ListRule, play_lists
 from quorank.privacy import Mechanism, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values
@@ -264,6 +274,23 @@ class Simulator:
             release = updates[at].copy(), int(interactions[at]), bool(within), (first, second, third)
             found.append(Reply(task.run, task.round, int(client), *release))
         return found
+
+    @cached_property
+    def _all_judged(self) -> bool:
+        return bool((self.world.ideal > 0.0).all())
+
+    def judged_shares(self, state: State, rounds: int) -> Doubles | None:
+        """Return (rounds,) the share of interactions whose query has a relevant document; None if each query has one.
+
+        Several rounds after a state have the same cohort.
+        """
+        if self._all_judged:
+            return None
+        members = self.members(state.round, state.turns)
+        clients = np.arange(self.federation.clients) if members is None else members
+        interactions, counts = self._interactions(clients, state.round), np.zeros(rounds)
+        count_judged(self._world_of(state.round), state.round, clients, interactions, counts)
+        return counts / max(1, int(interactions.sum()))
 
     def gathering(self) -> RunningSum:
         """Return an empty sum of a round's releases."""

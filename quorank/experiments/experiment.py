@@ -33,6 +33,7 @@ from quorank.federation.combinations import check_experiment
 from quorank.files.codec import decode
 from quorank.learning import LEARNERS, PDGD
 from quorank.learning.client_loop import JUDGED
+from quorank.metrics.lists import NoRelevant
 from quorank.parts import Family, to_table
 from quorank.privacy import PRIVACIES, NoPrivacy
 from quorank.rankers import RANKERS, Linear, Ranker
@@ -66,7 +67,9 @@ class EvaluationPlan:
 
     Args:
         every: Rounds between two evaluations of the ranker; the last round is always evaluated.
-        no_relevant: Treatment of queries without a relevant document in offline metrics: skipped, or counted as 0.
+        no_relevant: Treatment of queries without a relevant document in means of offline metrics and of online nDCG: "skip"
+            leaves them out, "zero" counts 0, and "published" (FPDGD and later papers) leaves them out offline and counts 0
+            online.
         k: Length of the lists that are shown, which MaxRR reads too, 1 to 100.
         cutoffs: Depths of the offline nDCG, 1 to 1000 each; depth 10 is always measured.
 
@@ -80,7 +83,7 @@ class EvaluationPlan:
     kind: ClassVar[str] = "evaluation"
 
     every: int = 1
-    no_relevant: Literal["skip", "zero"] = "skip"
+    no_relevant: Literal["skip", "zero", "published"] = "skip"
     k: int = 10
     cutoffs: tuple[int, ...] = (10,)
 
@@ -91,6 +94,16 @@ class EvaluationPlan:
             require_range("cutoffs", depth, least=1, most=1000)
         twice = f"each depth once, got {list(self.cutoffs)}"
         require(len({*self.cutoffs}) == len(self.cutoffs), "value.out-of-range", twice, "cutoffs")
+
+    @property
+    def offline_no_relevant(self) -> NoRelevant:
+        """Treatment in offline metrics."""
+        return "zero" if self.no_relevant == "zero" else "skip"
+
+    @property
+    def online_no_relevant(self) -> NoRelevant:
+        """Treatment in online nDCG."""
+        return "skip" if self.no_relevant == "skip" else "zero"
 
     @property
     def further(self) -> tuple[int, ...]:

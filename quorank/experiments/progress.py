@@ -104,15 +104,22 @@ class Progress:
         return int(np.count_nonzero((norms == 0.0) & (released > 0.0)))
 
     def online_mean(self) -> float:
-        """Compute the mean nDCG@10 of the shown lists over rounds."""
-        return float(self.values["online_ndcg@10"][: self.done].mean())
+        """Compute the mean nDCG@10 of the shown lists over rounds; NaN where no list was shown that can be judged."""
+        values = self.values["online_ndcg@10"][: self.done]
+        known = values[np.isfinite(values)]
+        return float(known.mean()) if len(known) else math.nan
 
     def online(self) -> dict[str, float | None]:
         """Return mean nDCG@10 and Σ_t γ^(t−1) · (mean nDCG of round t); None where no list was shown."""
         mean = self.online_mean()
         if math.isnan(mean):
             return {"ndcg@10": None, "discounted": None}
-        return {"ndcg@10": mean, "discounted": discounted_sum(self.values["online_ndcg@10"][: self.done], DISCOUNT)}
+        return {"ndcg@10": mean, "discounted": discounted_sum(self._online_ndcg(), DISCOUNT)}
+
+    def _online_ndcg(self) -> Doubles:
+        """Return (rounds,) online nDCG as it is summed: the mean for a round without a list that can be judged."""
+        values = self.values["online_ndcg@10"][: self.done]
+        return np.where(np.isfinite(values), values, self.online_mean())
 
     def columns(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the columns of `history.parquet`, a row per evaluated round."""
@@ -128,7 +135,7 @@ class Progress:
     ) -> dict[str, npt.NDArray[np.generic]]:
         """Return a table of counters, the columns `names`, the discounted sum and the columns `last` at rounds from 0."""
         count = self.done
-        running = np.cumsum(self.values["online_ndcg@10"][:count] * DISCOUNT ** np.arange(count))
+        running = np.cumsum(self._online_ndcg() * DISCOUNT ** np.arange(count))
         # cohorts of a size left to chance differ from round to round: each round counts as their mean
         interactions = (rows + 1) * self.interactions // max(count, 1)
         table: dict[str, npt.NDArray[np.generic]] = {"round": rows + 1, "interactions": interactions}

@@ -184,11 +184,13 @@ class TreeRounds:
 
     @cached_property
     def _logged_ndcg(self) -> float:
-        """Mean nDCG@10 of the logged lists; NaN where clients have labels and were shown nothing."""
+        """Mean nDCG@10 of the logged lists; NaN where clients have labels and were shown nothing to judge."""
         if self.logged is None:
             return math.nan
         train, rows, offsets = self.collection.train, self.logged.rows, self.logged.offsets
         queries = np.searchsorted(train.offsets, rows[offsets[:-1]], side="right") - 1
         shown = [train.labels[rows[a:b]] for a, b in pairwise(offsets)]
         every = [train.labels[train.rows_of(query)] for query in queries.tolist()]
-        return float(np.mean([ndcg(*each, JUDGED) for each in zip(shown, every, strict=True)]))
+        skips = self.experiment.evaluation.online_no_relevant == "skip"
+        lists = [each for each in zip(shown, every, strict=True) if each[1].any() or not skips]
+        return float(np.mean([ndcg(*each, JUDGED) for each in lists])) if lists else math.nan

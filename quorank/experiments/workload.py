@@ -167,7 +167,7 @@ class Workload:
     def evaluators(self) -> list[Evaluator]:
         """An evaluator per test split: one, or one for each preference."""
         plan, ranker = self.experiment.evaluation, self.experiment.ranker
-        how = (JUDGED, plan.no_relevant, self.threads, plan.k, plan.further)
+        how = (JUDGED, plan.offline_no_relevant, self.threads, plan.k, plan.further)
         return [Evaluator(test, ranker, *how) for test in self.shares.tests]
 
     @cached_property
@@ -176,7 +176,7 @@ class Workload:
         plan, split = self.experiment.evaluation, self.collection.validation
         if split is None or len(self.evaluators) > 1:
             return None
-        found = Evaluator(split, self.experiment.ranker, JUDGED, plan.no_relevant, self.threads)
+        found = Evaluator(split, self.experiment.ranker, JUDGED, plan.offline_no_relevant, self.threads)
         return found if found.counted().any() else None
 
     def means(self, rankers: list[Doubles], personal: list[Doubles | None]) -> Doubles:
@@ -306,6 +306,22 @@ class UpdateRounds:
 
     def play(self, state: State, most: int = 1) -> tuple[State, Report | Reports]:
         """Play the round after this state, or up to `most` rounds that are closed together."""
+        after, report = self._play(state, most)
+        if self.experiment.evaluation.online_no_relevant == "skip":
+            report = self._of_judged(state, report)
+        return after, report
+
+    def _of_judged(self, state: State, report: Report | Reports) -> Report | Reports:
+        """Return the report with nDCG as the mean over queries with a relevant document; NaN for a round without one."""
+        shares = self.simulator.judged_shares(state, report.round - state.round)
+        if shares is None:
+            return report
+        shares[shares == 0.0] = math.nan
+        if isinstance(report, Reports):
+            return report._replace(online_ndcg=report.online_ndcg / shares)
+        return report._replace(online_ndcg=report.online_ndcg / float(shares[0]))
+
+    def _play(self, state: State, most: int) -> tuple[State, Report | Reports]:
         if self._network is not None:
             play, coordinator = self._network
             report = play(coordinator)

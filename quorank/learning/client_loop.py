@@ -268,6 +268,16 @@ def draw_query(world: World, address: Address) -> tuple[int, int]:
 
 
 @fixed_memory_kernel
+def count_judged(world: World, first: int, clients: Integers, interactions: Integers, counts: Doubles) -> None:
+    """Count into zeros (rounds,) the interactions of the rounds from `first` whose query has a relevant document."""
+    for t in range(len(counts)):
+        for c in range(len(clients)):
+            for i in range(interactions[c]):
+                query, _ = draw_query(world, Address(i, clients[c], first + t))
+                counts[t] += world.ideal[query] > 0.0
+
+
+@fixed_memory_kernel
 def list_ndcg(world: World, query: int, shown: Integers, k: int) -> float:
     """nDCG@10 of the list shown, 0 where nothing is relevant (SPEC §1, online)."""
     ideal, start, total = world.ideal[query], world.offsets[query], 0.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorank.errors import require
+from quorank.errors import brief, require, suggest
 from quorank.experiments.experiment_file import flatten
 from quorank.experiments.run_directory import Run
 from quorank.files.atomic import sha256, write_whole
@@ -56,17 +56,28 @@ class RunGroup:
         return np.array([run.figure(section, name) for run in self.runs])
 
 
-def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
-    """Group runs that differ only in seed and fold, in the order in which their settings first appear."""
+def group_runs(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunGroup]:
+    """Group runs that differ only in seed and fold, in the order in which their settings first appear.
+
+    Args:
+        runs: Finished runs.
+        by: Keys of run.toml, or its sections; runs that agree in all of them are one group.
+
+    Raises:
+        BadInput: `comparison.unknown-key` for a key that no run has.
+    """
+    for key in by:
+        known = {name for run in runs for name in flatten(run.config)}
+        sentence = f"no run has the key {brief(key)}{suggest(key, sorted(known))}"
+        require(any(_is_under(name, key) for name in known), "comparison.unknown-key", sentence, "--by")
     members: dict[str, list[Run]] = {}
     settings: dict[str, dict[str, Any]] = {}
     for run in runs:
-        flat = {key: value for key, value in flatten(run.config).items() if key not in REPETITION_KEYS}
+        flat = {key: value for key, value in flatten(run.config).items() if _identifies(key, by)}
         identity = json.dumps({key: _text(value) for key, value in sorted(flat.items())})
         members.setdefault(identity, []).append(run)
         settings[identity] = flat
-    keys = list(dict.fromkeys(key for flat in settings.values() for key in flat))
-    varying = [key for key in keys if len({_text(flat.get(key, _ABSENT)) for flat in settings.values()}) > 1]
+    varying = _varying([*settings.values()])
     differs = {identity: {k: flat[k] for k in varying if k in flat} for identity, flat in settings.items()}
     labels = {identity: ", ".join(f"{k}={_text(v)}" for k, v in table.items()) for identity, table in differs.items()}
     if len(members) == 1:
@@ -78,6 +89,47 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
         RunGroup(labels[i] or ", ".join(f"no {key}" for key in varying), differs[i], tuple(repetitions))
         for i, repetitions in members.items()
     ]
+
+
+def baseline_first(groups: Sequence[RunGroup], name: str) -> list[RunGroup]:
+    """Return the groups with the baseline before the others.
+
+    Args:
+        groups: Settings.
+        name: Letter of the baseline, or the directory of one of its runs, or values such as "preset=perfect" that it alone
+            has.
+
+    Raises:
+        BadInput: `comparison.unknown-baseline` unless the name is of exactly one setting.
+    """
+    wanted = {term.strip() for term in name.split(",")}
+    tests = (
+        lambda at, group: name in (letter(at), group.label),
+        lambda _, group: any(name.rstrip("/") in (run.path.name, str(run.path)) for run in group.runs),
+        lambda _, group: (
+            wanted <= {f"{k[at:]}={_text(v)}" for k, v in group.differs.items() for at in (0, k.rfind(".") + 1)}
+        ),
+    )
+    found = next((found for test in tests if (found := [at for at, group in enumerate(groups) if test(at, group)])), [])
+    listed = "; ".join(f"{letter(at)} {group.label}" for at, group in enumerate(groups[:LONGEST_LIST]))
+    sentence = f"{brief(name)} is the name of {len(found)} settings, expected one of: {listed}"
+    require(len(found) == 1, "comparison.unknown-baseline", sentence, "--baseline")
+    return [groups[found[0]], *(group for at, group in enumerate(groups) if at != found[0])]
+
+
+def _is_under(key: str, section: str) -> bool:
+    return key == section or key.startswith(f"{section}.")
+
+
+def _identifies(key: str, by: Sequence[str]) -> bool:
+    """Return whether runs with other values of a key are in other groups."""
+    return any(_is_under(key, section) for section in by) if by else key not in REPETITION_KEYS
+
+
+def _varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which flat tables differ."""
+    keys = dict.fromkeys(key for flat in settings for key in flat)
+    return [key for key in keys if len({_text(flat.get(key, _ABSENT)) for flat in settings}) > 1]
 
 
 def _text(value: Any) -> str:
@@ -164,6 +216,10 @@ class CompareTable:
             f"Offline nDCG: {convention}.{spread_note}",
             "Discounted: Σ over rounds t of 0.9995^(t−1) × the round's online nDCG@10.",
         ]
+        within = [_varying([flatten(run.config) for run in row.group.runs]) for row in self.rows]
+        averaged = [key for key in dict.fromkeys(key for keys in within for key in keys) if key not in REPETITION_KEYS]
+        if averaged:
+            notes.append(f"Runs of one setting also differ in {', '.join(averaged)}; means are over all of them.")
         shown = list(dict.fromkeys(str(run.setting("evaluation.k", 10)) for run in runs))
         if shown != ["10"]:
             notes.append(f"These runs show lists of {' or '.join(shown)} documents.")

@@ -27,6 +27,7 @@ DASHES: dict[str, tuple[float, ...]] = {
 MOST_POINTS = 250
 FEW_POINTS = 12  # up to here each point has a mark
 LONGEST_DIRECT_LABEL = 16
+MOST_CURVES = 8  # of one panel; more are drawn as small multiples
 TITLES = {
     OFFLINE_NDCG: "Offline nDCG@10",
     ONLINE_NDCG: "Online nDCG@10",
@@ -112,7 +113,7 @@ class Panel:
     def named_at_ends(self) -> bool:
         """True if names stand at the curves' ends; long ones would take the space of the plot."""
         short = all(len(curve.label) <= LONGEST_DIRECT_LABEL for curve in self.curves)
-        return len(self.curves) <= 8 and (len(self.curves) == 1 or short)
+        return len(self.curves) <= MOST_CURVES and (len(self.curves) == 1 or short)
 
     def end_text(self, curve: Curve) -> str:
         """Return the text at the curve's right end: its name, or its last value if it is the only curve."""
@@ -134,14 +135,16 @@ def spread_evenly(count: int, most: int) -> Integers:
 def block_means(curve: Curve, points: int = 100) -> tuple[Curve, int]:
     """Return means over blocks of consecutive points, at each block's last x, and the block's length.
 
-    For metrics of single rounds, whose noise would hide the trend. A last, shorter block is kept.
+    For metrics of single rounds, whose noise would hide the trend. A last, shorter block is kept; NaN do not count.
     """
     length = -(-len(curve.x) // points) if len(curve.x) else 1
     if length == 1:
         return curve, 1
     starts = np.arange(0, len(curve.x), length)
     ends = np.append(starts[1:], len(curve.x))
-    means = np.add.reduceat(curve.runs, starts, axis=1) / (ends - starts)
+    known = np.isfinite(curve.runs)
+    counts = np.add.reduceat(known, starts, axis=1, dtype=np.int64)
+    means = np.add.reduceat(np.where(known, curve.runs, 0.0), starts, axis=1) / np.where(counts == 0, np.nan, counts)
     return Curve(curve.label, curve.x[ends - 1], means), length
 
 
@@ -177,6 +180,31 @@ def panels_of(
             title = TITLES.get(column) or f"Offline nDCG@{column.partition('@')[2]}"
             panels.append(Panel(title, "interactions", note, tuple(curves), "curves"))
     return panels
+
+
+def small_multiples(panel: Panel) -> list[Panel]:
+    """Return the panel if its curves can be told apart, else one per further curve, with the first one for comparison.
+
+    All have the same y axis.
+    """
+    first, *others = panel.curves
+    if len(panel.curves) <= MOST_CURVES:
+        return [panel]
+    bands = [c.mean + sign * (0.0 if c.spread is None else c.spread) for c in panel.curves for sign in (-1, 1)]
+    shown = np.concatenate(bands)
+    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+    margin = 0.05 * (high - low) or 0.05 * (abs(high) or 1.0)
+    reference = replace(first, level=True, dashes="dotted")
+    return [
+        replace(
+            panel,
+            title=f"{panel.title}: {curve.label}, {first.label} dotted",
+            curves=(reference, replace(curve, colour=curve.colour_as(number), dashes="solid")),
+            y_range=(low - margin, high + margin),
+        )
+        for number, curve in enumerate(others, 1)
+        if len(curve.x)
+    ]
 
 
 def paired_differences(curves: Sequence[Curve]) -> tuple[Curve, ...]:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from quorank.experiments.run_directory import Run, load_run
 from quorank.files.atomic import write_whole
 from quorank.reports.page import panel_svg, render
-from quorank.reports.panels import TITLES, Curve, Panel, panels_of
+from quorank.reports.panels import MOST_CURVES, TITLES, Curve, Panel, panels_of, small_multiples
 
 if TYPE_CHECKING:
     from rich.console import Group as Renderable
@@ -82,10 +82,11 @@ def describe_run(run: Run) -> str:
 
 
 def describe_no_relevant(run: Run) -> str:
-    """Return the treatment of queries without a relevant document, which changes the offline mean."""
+    """Return the treatment of queries without a relevant document in means of offline metrics and online nDCG."""
     conventions = {
         "skip": "queries without a relevant document are skipped",
         "zero": "queries without a relevant document count 0",
+        "published": "queries without a relevant document are skipped offline and count 0 online",
     }
     unknown = "the run does not say how queries without a relevant document count"
     return conventions.get(run.setting("evaluation.no_relevant", ""), unknown)
@@ -208,6 +209,7 @@ def report_page(run: Run) -> str:
         lead=describe_run(run),
         figures=_figures(run),
         no_relevant=describe_no_relevant(run),
+        online_skipped=run.setting("evaluation.no_relevant", "") == "skip",
         counted=summary.get("evaluation", {}),
         depth=run.setting("evaluation.k", 10),
         unlearned=unlearned,
@@ -260,8 +262,11 @@ def curves_of(groups: Sequence[Sequence[Run]], names: Sequence[str]) -> dict[str
     """Return the values of curves.html for groups of repeated runs."""
     further = sorted({n for runs in groups for run in runs for n in run.further})
     panels = panels_of(groups, names, [*TITLES, *(f"offline_ndcg@{n}" for n in further)])
+    crowded = len(groups) > MOST_CURVES
+    multiples = [multiple for panel in panels for multiple in small_multiples(panel)]
     return {
-        "curves": [panel_svg(panel, describe_panel(panel)) for panel in panels],
+        "curves": [panel_svg(panel, describe_panel(panel), named=not crowded) for panel in multiples],
+        "crowded": crowded,
         "repeated": any(len(runs) > 1 for runs in groups),
         "averaged": any(panel.y_label for panel in panels),
     }

@@ -51,6 +51,7 @@ def _settled(monkeypatch):
 def test_the_second_load_maps_what_the_first_parsed(file, parses):
     first, second = source.load_letor(file, RawFeatures()), source.load_letor(file, RawFeatures())
     assert len(parses) == 1
+    assert [*file.parent.iterdir()] == [file], "nothing is written beside the user's data"
     equal(first, second)
     assert second.padded.flags.writeable and second.padded.flags.c_contiguous
     second.padded[:] = 9  # a private copy: the file keeps what it has

@@ -13,12 +13,13 @@ import pytest
 import typer
 from command_line import invoke
 from made_up_runs import load_run, load_runs
+from refusals import refused
 from rich.console import Console
 from scipy import stats
 
 from quorank.cli.compare import compare, report
 from quorank.metrics.significance import welch_t
-from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, compare_table, group_runs
+from quorank.reports.comparison import MEASURES, CompareTable, RunGroup, baseline_first, compare_table, group_runs
 from quorank.reports.report import NO_PRIVACY, describe_privacy, describe_run, privacy_fields
 
 PRIVATE = {"kind": "gaussian", "epsilon": 2.0, "delta": 1e-5, "unit": "client", "horizon": "whole run"}
@@ -206,11 +207,78 @@ def test_a_setting_may_lack_keys_that_others_have(make_run) -> None:
     ]
 
 
+def test_the_baseline_is_chosen_by_letter_value_label_or_run(make_run) -> None:
+    paths = [
+        make_run(f"{p[:3]}{s}", preset=p, seed=s) for p in ("perfect", "navigational", "informational") for s in (1, 2)
+    ]
+    groups = _groups(*paths)
+    for name in ("B", "users.preset=navigational", "preset=navigational", "nav2", f"{paths[2]}/"):
+        moved = baseline_first(groups, name)
+        assert [group.differs["users.preset"] for group in moved] == ["navigational", "perfect", "informational"]
+        table = compare_table(moved)
+        assert table.as_dict()["baseline"] == "users.preset=navigational"
+        expected = moved[1].metric("offline", "ndcg@10").mean() - moved[0].metric("offline", "ndcg@10").mean()
+        assert table.rows[1].against_first[0].difference == pytest.approx(expected)
+    for name in ("D", "preset=unknown", "seed=1"):
+        with refused("comparison.unknown-baseline", "--baseline"):
+            baseline_first(groups, name)
+
+
+def test_keys_choose_what_is_grouped(make_run) -> None:
+    """Two presets with two steps and two seeds each: four settings, or two of four runs each."""
+    paths = [
+        make_run(f"{p}{step}{s}", preset=p, step=step, seed=s, level=0.4 + step / 100)
+        for p in ("perfect", "navigational")
+        for step in (1.0, 2.0)
+        for s in (1, 2)
+    ]
+    runs = load_runs(paths)
+    assert [len(group.runs) for group in group_runs(runs)] == [2, 2, 2, 2]
+    for by, labels in (
+        (["users.preset"], ["users.preset=perfect", "users.preset=navigational"]),
+        (["users"], ["users.preset=perfect", "users.preset=navigational"]),
+        (["federation.server"], ["federation.server.step=1", "federation.server.step=2"]),
+        (["seed"], ["seed=1", "seed=2"]),
+    ):
+        groups = group_runs(runs, by)
+        assert [group.label for group in groups] == labels
+        assert [len(group.runs) for group in groups] == [4, 4]
+    table = compare_table(group_runs(runs, ["users.preset"]))
+    values = [load_run(path).summary["offline"]["ndcg@10"] for path in paths]
+    assert table.rows[0].spreads[0].mean == pytest.approx(np.mean(values[:4]))
+    assert "Runs of one setting also differ in federation.server.step" in " ".join(table.notes())
+    assert "also differ" not in " ".join(compare_table(group_runs(runs)).notes())
+    with refused("comparison.unknown-key", "--by"):
+        group_runs(runs, ["users.presett"])
+
+
 pytestmark = pytest.mark.slow
 
 app = typer.Typer()
 app.command()(compare)
 app.command()(report)
+
+
+def test_baseline_and_keys_on_the_command_line(make_run, tmp_path: Path) -> None:
+    paths = [make_run(f"{p}{s}", preset=p, step=s) for p in ("perfect", "navigational") for s in (1.0, 2.0)]
+    found = json.loads(
+        invoke(app, "compare", *paths, "--by", "users", "--baseline", "preset=navigational", "--json").stdout
+    )
+    assert (found["baseline"], found["by"]) == ("users.preset=navigational", ["users"])
+    assert [(row["name"], row["n"]) for row in found["settings"]] == [("A", 2), ("B", 2)]
+    invoke(app, "report", *paths, "--by", "users", "--baseline", "B", "--out", tmp_path / "page.html")
+    assert "2 settings, 4 runs" in (tmp_path / "page.html").read_text()
+
+
+def test_many_settings_are_small_multiples(make_run, tmp_path: Path) -> None:
+    """Eleven curves in a plot cannot be told apart: each of ten is drawn with the first one."""
+    paths = [make_run(f"r{s}", step=float(s), level=0.3 + s / 100) for s in range(1, 12)]
+    invoke(app, "report", *paths[:8], "--out", tmp_path / "few.html")
+    invoke(app, "report", *paths, "--out", tmp_path / "many.html")
+    few, many = ((tmp_path / name).read_text().count("<svg") for name in ("few.html", "many.html"))
+    assert many == 10 * few
+    page = (tmp_path / "many.html").read_text()
+    assert "Offline nDCG@10: K, A dotted" in page
 
 
 def test_report_of_several_runs_is_a_comparison(make_grid, make_run, tmp_path: Path) -> None:
