@@ -17,6 +17,7 @@ from quorank.silos.envelopes import Kind
 from quorank.silos.search.in_process import SearchSession
 from quorank.silos.search.ledger import REFUSED
 from quorank.silos.search.settings import SearchTerms
+from quorank.silos.training.ranked_search import RankedSearch
 from quorank.silos.training.statistics import share_statistics
 
 SEARCH = SearchTerms(among=2, share=1.0, share_of_all=1.0, columns=1 << 16)
@@ -75,19 +76,29 @@ def turn_until(boxes: Mailboxes, condition, most: int = 400) -> bool:
     return False
 
 
-def in_process(asker: str, query: str, top: int = 10) -> dict[str, Any]:
-    """What the same parties find in one process."""
+def in_process(asker: str, query: str, group: Group) -> dict[str, Any]:
+    """What the same parties find in one process, with own documents by the group's ranker in the places of own ones."""
     named = [replace(holding, name=name) for holding, name in zip(HOLDINGS, NAMES, strict=True)]
     session = SearchSession(named, SEARCH, SEED, share_statistics(named, TERMS.statistics_epsilon, SEED))
     words = TERMS.setting.tokeniser.tokenise(query)
-    return session.search(asker, words, top).to_table()
+    wanted = session.search(asker, words, 10**6).to_table()
+    ranker = TERMS.saved_ranker(group.parties[asker].ranker)
+    holding = next(each for each in named if each.name == asker)
+    rows = [
+        row for row, _ in RankedSearch(holding, TERMS.setting.searched, ranker, TERMS.setting.features).ranked(words)
+    ]
+    own = [each for each in wanted["found"] if each["party"] == asker]
+    assert {each["number"] for each in own} == {*rows}, "BM25 and the ranker find the same documents"
+    placed = iter(sorted(own, key=lambda each: rows.index(each["number"])))
+    found = [next(placed) if each["party"] == asker else each for each in wanted["found"]]
+    return wanted | {"found": [each | {"rank": rank} for rank, each in enumerate(found[:10], 1)]}
 
 
 def test_a_search_over_the_network_is_that_of_one_process(group) -> None:
     boxes = finished(group)
     desk = with_desk(group, "north", SearchRequest("first", QUERY), SearchRequest("second", QUERY, top=3))
     assert turn_until(boxes, lambda: len(desk.found) == 2)
-    wanted = in_process("north", QUERY)
+    wanted = in_process("north", QUERY, group)
     assert wanted["found"] and {each["party"] for each in wanted["found"]} > {"north"}
     assert desk.found["first"]["found"] == wanted["found"] and desk.found["first"]["refused"] == {}
     assert desk.found["second"]["found"] == wanted["found"][:3]
@@ -114,7 +125,7 @@ def test_killed_parties_and_lost_messages_change_nothing(group) -> None:
         if step == 10:
             group.kill("south")
             group.parties["south"]._desk = desk
-    assert desk.found["one"]["found"] == in_process("south", QUERY)["found"]
+    assert desk.found["one"]["found"] == in_process("south", QUERY, group)["found"]
 
 
 def test_a_spent_budget_reaches_who_asks_and_others_still_answer(tmp_path) -> None:
@@ -155,7 +166,7 @@ def test_a_hostile_member_ends_nobodys_searches(group) -> None:
         hostile.seal("west", Kind.SEARCH, b"")
     desk = with_desk(group, "north", SearchRequest("after", QUERY))
     assert turn_until(boxes, lambda: bool(desk.found))
-    assert desk.found["after"]["found"] == in_process("north", QUERY)["found"]
+    assert desk.found["after"]["found"] == in_process("north", QUERY, group)["found"]
     assert all(party.stopped is None for party in group.parties.values())
     assert boxes.post.server.traffic()["refuse"]["envelopes"] == 3
 
