@@ -155,8 +155,8 @@ def _results(runs: list[Run], jobs: int) -> Iterator[tuple[Run, dict[str, Any]]]
     # separate processes: a run that fails or is stopped leaves the others alone
     context = get_context("spawn")
     stop = context.Event()
-    how = {"mp_context": context, "initializer": _listen, "initargs": (stop, os.getpid())}
-    with terminated_by_interrupt(), ProcessPoolExecutor(jobs, **how) as pool:
+    told = stop, os.getpid()
+    with terminated_by_interrupt(), ProcessPoolExecutor(jobs, context, initializer=_listen, initargs=told) as pool:
         with without_interrupts():  # inherited by workers: Ctrl-C and SIGTERM reach them by `stop`, not in an import
             futures = {pool.submit(_play, run): run for run in runs}
         try:

@@ -103,14 +103,14 @@ def baseline_first(groups: Sequence[RunGroup], name: str) -> list[RunGroup]:
         BadInput: `comparison.unknown-baseline` unless the name is of exactly one setting.
     """
     wanted = {term.strip() for term in name.split(",")}
-    tests = (
-        lambda at, group: name in (letter(at), group.label),
-        lambda _, group: any(name.rstrip("/") in (run.path.name, str(run.path)) for run in group.runs),
-        lambda _, group: (
-            wanted <= {f"{k[at:]}={_text(v)}" for k, v in group.differs.items() for at in (0, k.rfind(".") + 1)}
-        ),
-    )
-    found = next((found for test in tests if (found := [at for at, group in enumerate(groups) if test(at, group)])), [])
+
+    def values(group: RunGroup) -> set[str]:
+        return {f"{key[at:]}={_text(v)}" for key, v in group.differs.items() for at in (0, key.rfind(".") + 1)}
+
+    named = [at for at, group in enumerate(groups) if name in (letter(at), group.label)]
+    places = [{word for run in group.runs for word in (run.path.name, str(run.path))} for group in groups]
+    of_run = [at for at, words in enumerate(places) if name.rstrip("/") in words]
+    found = named or of_run or [at for at, group in enumerate(groups) if wanted <= values(group)]
     listed = "; ".join(f"{letter(at)} {group.label}" for at, group in enumerate(groups[:LONGEST_LIST]))
     sentence = f"{brief(name)} is the name of {len(found)} settings, expected one of: {listed}"
     require(len(found) == 1, "comparison.unknown-baseline", sentence, "--baseline")

@@ -41,9 +41,10 @@ from quorank.experiments.workload import UpdateRounds
 
 play = UpdateRounds.play
 
-def slowly(self, state):
-    time.sleep(0.001)
-    return play(self, state)
+def slowly(self, state, most=1):
+    rounds = min(most, 20)
+    time.sleep(0.001 * rounds)
+    return play(self, state, rounds)
 
 UpdateRounds.play = slowly
 display.LINE_SECONDS = 0.05
