@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from threading import local
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,13 @@ from quorank.federation.personal import Split
 from quorank.federation.reply import Reply, Task
 from quorank.federation.rounds import CohortSum, Federation, PlayedRounds, Report, Reports, RunningSum, State
 from quorank.kernels.arrays import Booleans, Doubles, Integers
-from quorank.kernels.compiled import kernel
+from quorank.kernels.compiled import Kernel
 from quorank.kernels.draws import Purpose, key_of
 from quorank.kernels.exact_sums import LARGEST_SUM, add_rows, join
 from quorank.learning.client_loop import (
     STATISTICS,
     Cohort,
+    LoopPlan,
     Memory,
     Privatise,
     Simulation,
@@ -40,7 +41,6 @@ from quorank.learning.client_loop import (
     count_judged,
     memory_for,
 )
-from quorank.learning.pdgd import ListRule, play_lists
 from quorank.privacy import Mechanism, Setting
 from quorank.privacy.mechanisms.randomised_response import metric_values
 
@@ -234,7 +234,9 @@ class Simulator:
         if self.replay is not None:
             return None
         clients = np.setdiff1d(np.arange(count), self.absent)
-        return _RoundsAhead(self.world, federation, clients, self._interactions(clients, 0), self.rounds)
+        given = federation, self.simulation, self.world, clients, self._interactions(clients, 0)
+        found = _RoundsAhead(*given, self.rounds)
+        return None if found.loop_plan(self.initial()) is None else found
 
     def replies(
         self,
@@ -434,7 +436,6 @@ def _can_play_ahead(federation: Federation) -> bool:
     """Tell if only a mean and a step lie between rounds, and a call holds at least two of them."""
     return (
         2 * federation.clients * federation.interactions <= MOST_AHEAD
-        and federation.learner.pdgd_eta is not None
         and federation.server.recursion(1, federation.server.start(1)) is not None
         and federation.participation.everyone
         and federation.aggregation.divides_sums
@@ -458,33 +459,38 @@ class _RoundsPlan(NamedTuple):
     memory: Memory
 
 
-@kernel
-def _play_rounds(world: World, cohort: Cohort, rule: ListRule, plan: _RoundsPlan) -> int:
-    """Play rounds from `cohort.round` on; stop before one whose sum would not be exact, return the number played."""
-    theta, size, width, weight = cohort.theta, len(cohort.theta), plan.sums.shape[1], plan.weights.sum()
-    coarse = np.empty(width, dtype=np.int64)
-    fine = np.empty(width, dtype=np.int64)
-    for t in range(len(plan.sums)):
-        for j in range(size):
-            plan.thetas[t, j] = theta[j]
-            plan.momenta[t, j] = plan.momentum[j]
-        this = Cohort(
-            theta, cohort.round + t, cohort.clients, cohort.interactions, cohort.offsets, np.inf, cohort.batched,
-            cohort.pull,
-        )  # fmt: skip
-        play_lists(world, this, rule, plan.memory, plan.rows[t])
-        for j in range(width):
-            coarse[j] = 0
-            fine[j] = 0
-        bad, reach = add_rows(plan.rows[t], plan.weights, size, coarse, fine)
-        if bad >= 0 or reach >= LARGEST_SUM:
-            return t
-        for j in range(width):
-            plan.sums[t, j] = join(coarse[j], fine[j])
-        for j in range(size):
-            plan.momentum[j] = plan.beta * plan.momentum[j] + plan.sums[t, j] / weight
-            theta[j] += plan.step * plan.momentum[j]
-    return len(plan.sums)
+@cache
+def _rounds_loop(loop: Callable[..., None]) -> Callable[[World, Cohort, Any, _RoundsPlan], int]:
+    """Return the compiled loop over rounds around the loop of a learner."""
+
+    def play_rounds(world: World, cohort: Cohort, rule: Any, plan: _RoundsPlan) -> int:
+        """Play rounds from `cohort.round` on; stop before one whose sum would not be exact, return the number played."""
+        theta, size, width, weight = cohort.theta, len(cohort.theta), plan.sums.shape[1], plan.weights.sum()
+        coarse = np.empty(width, dtype=np.int64)
+        fine = np.empty(width, dtype=np.int64)
+        for t in range(len(plan.sums)):
+            for j in range(size):
+                plan.thetas[t, j] = theta[j]
+                plan.momenta[t, j] = plan.momentum[j]
+            this = Cohort(
+                theta, cohort.round + t, cohort.clients, cohort.interactions, cohort.offsets, np.inf, cohort.batched,
+                cohort.pull,
+            )  # fmt: skip
+            loop(world, this, rule, plan.memory, plan.rows[t])
+            for j in range(width):
+                coarse[j] = 0
+                fine[j] = 0
+            bad, reach = add_rows(plan.rows[t], plan.weights, size, coarse, fine)
+            if bad >= 0 or reach >= LARGEST_SUM:
+                return t
+            for j in range(width):
+                plan.sums[t, j] = join(coarse[j], fine[j])
+            for j in range(size):
+                plan.momentum[j] = plan.beta * plan.momentum[j] + plan.sums[t, j] / weight
+                theta[j] += plan.step * plan.momentum[j]
+        return len(plan.sums)
+
+    return Kernel(play_rounds)
 
 
 class _Call(NamedTuple):
@@ -506,8 +512,9 @@ class _PlayedRound(NamedTuple):
 class _RoundsAhead:
     """Player of a cohort that is the same in every round; plays further ahead while rounds come in order."""
 
-    world: World
     federation: Federation
+    simulation: Simulation
+    world: World
     clients: Integers
     interactions: Integers
     rounds: int | None = None  # of the whole run
@@ -560,15 +567,19 @@ class _RoundsAhead:
         """Compile, or load from the cache."""
         self._run(state, 0)
 
+    def loop_plan(self, state: State) -> LoopPlan | None:
+        """Return the learner's loop over the clients from a copy of θ."""
+        given = self.simulation.seed, state.theta.copy(), state.round, self.clients, self.interactions
+        return self.federation.learner.loop_plan(Work(self.world, *given, ranks=self.simulation.ranks))
+
     def _run(self, state: State, count: int) -> tuple[Doubles, ...]:
         size, world = len(state.theta), self.world
-        work = Work(world, 0, state.theta.copy(), state.round, self.clients, self.interactions)
-        lists, recursion = self.federation.learner.list_plan(work), self.federation.server.recursion(size, state.memory)
-        assert lists is not None and recursion is not None
+        learner, recursion = self.loop_plan(state), self.federation.server.recursion(size, state.memory)
+        assert learner is not None and recursion is not None
         thetas, momenta, sums = (np.empty((count, width)) for width in (size, size, size + STATISTICS))
         rows, weights = np.empty((count, len(self.clients), size + STATISTICS)), self.interactions.astype(np.float64)
         plan = _RoundsPlan(*recursion[:3], weights, thetas, momenta, sums, rows, memory_for(world))
-        done = _play_rounds(world, *lists, plan)
+        done = _rounds_loop(learner.loop)(world, learner.cohort, learner.rule, plan)
         return thetas[:done], momenta[:done], sums[:done], rows[:done]
 
 

@@ -79,7 +79,9 @@ class Kernel:
         """Type of this kernel for the kernels that call it."""
         return self.dispatcher._numba_type_
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if cells := self.py_func.__closure__:  # Numba's cache tells kernels of one factory apart by these bytes
+            return tuple, ((self.__qualname__, *(cell.cell_contents for cell in cells)),)
         return str(self.__qualname__)
 
 

@@ -196,6 +196,14 @@ class Cohort(NamedTuple):
     pull: float  # η·μ: each interaction moves θ so far towards where the client began
 
 
+class LoopPlan(NamedTuple):
+    """Compiled loop of a learner and its arguments, which are the same in every round but for θ and the round's number."""
+
+    loop: Callable[..., None]
+    cohort: Cohort
+    rule: Any
+
+
 class Impression(NamedTuple):
     """Query of one client, with the candidates' scores."""
 

@@ -19,7 +19,7 @@ from quorank.errors import require_range
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers, Uint64s
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.kernels.draws import BATCH, Address, Purpose, fill_batch, fill_normal, key_of, uniform_pair
-from quorank.learning.client_loop import Impression, Work, World, client_loop, play
+from quorank.learning.client_loop import Impression, LoopPlan, Work, World, client_loop, cohort_of
 from quorank.learning.learner import CompiledLearner
 from quorank.learning.plackett_luce import Buffers
 from quorank.metrics.evaluator import top_k
@@ -56,8 +56,8 @@ class DBGD(CompiledLearner):
         require_range("delta", self.delta, above=0.0)
         require_range("gamma", self.gamma, above=0.0)
 
-    def updates(self, work: Work, rows: Doubles) -> None:
-        play(_loop, work, _duel(work, 1, self.delta, self.gamma, mean=True), rows)
+    def loop_plan(self, work: Work) -> LoopPlan:
+        return LoopPlan(_loop, cohort_of(work), _duel(work, 1, self.delta, self.gamma, mean=True))
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class MGD(CompiledLearner):
         require_range("delta", self.delta, above=0.0)
         require_range("alpha", self.alpha, above=0.0)
 
-    def updates(self, work: Work, rows: Doubles) -> None:
+    def loop_plan(self, work: Work) -> LoopPlan:
         rule = _duel(work, self.candidates, self.delta, self.alpha, mean=self.winner == "mean")
-        play(_loop, work, rule, rows)
+        return LoopPlan(_loop, cohort_of(work), rule)
 
 
 class Duel(NamedTuple):

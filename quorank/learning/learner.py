@@ -7,7 +7,7 @@ one list, kernels inlined. Draws are addressed, so a run has the same bits in ev
 from __future__ import annotations
 
 import ctypes
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
@@ -20,7 +20,7 @@ from quorank.errors import BadInput, require
 from quorank.kernels.arrays import Booleans, Doubles, Floats, Integers
 from quorank.kernels.compiled import Intrinsic, Kernel, fixed_memory_kernel, kernel
 from quorank.kernels.draws import fill_uniform
-from quorank.learning.client_loop import Impression, Work, World, client_loop, play
+from quorank.learning.client_loop import Impression, LoopPlan, Work, World, client_loop, memory_for, play
 from quorank.learning.plackett_luce import Buffers, fast_exp, sample_list, scaled_denominators
 from quorank.learning.trees.growth import TreePlan
 
@@ -129,8 +129,8 @@ class Learner(ABC):
         """Return the plan of trees with `leaves` leaves; logged lists have k documents."""
         raise NotImplementedError(f"{self.kind} grows no trees")
 
-    def list_plan(self, work: Work) -> tuple[Any, Any] | None:
-        """Return the cohort and rule with which `play_lists` plays the learner; None if it has another loop."""
+    def loop_plan(self, work: Work) -> LoopPlan | None:
+        """Return the loop that makes the updates; None if they need more, or if its arguments depend on the round."""
         return None
 
     def check(self, interactions: int) -> None:
@@ -157,9 +157,11 @@ class Learner(ABC):
 class CompiledLearner(Learner):
     """Base class of learners with a compiled loop of their own kernels (`client_loop`)."""
 
-    @abstractmethod
     def updates(self, work: Work, rows: Doubles) -> None:
         """Fill rows[i, :d] with the update of work.clients[i], and rows[i, d:] with its STATISTICS."""
+        plan = self.loop_plan(work)
+        assert plan is not None, "a learner without plan has its own updates"
+        plan.loop(work.world, plan.cohort, plan.rule, memory_for(work.world), rows)
 
 
 NO_NUMBERS = np.zeros(1)

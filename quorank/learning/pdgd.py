@@ -18,15 +18,14 @@ from quorank.errors import require, require_range
 from quorank.kernels.arrays import Booleans, Doubles, Floats
 from quorank.kernels.compiled import fixed_memory_kernel
 from quorank.learning.client_loop import (
-    Cohort,
     Impression,
     Layout,
+    LoopPlan,
     Work,
     World,
     client_loop,
     cohort_of,
     follow_gradients,
-    memory_for,
 )
 from quorank.learning.exploration import FREE, IN_BLOCKS, Dial, block_denominators, draw_list
 from quorank.learning.inverse_propensity import PAIRS, ClickRule, value_coefficients
@@ -210,19 +209,15 @@ class ListLearner(CompiledLearner):
         """Return the settings of `draw_list` and `learn_list` for lists of k documents."""
         return ListRule(self.dial, self.click_rule(k), self.eta, self.dial == FREE)
 
-    def list_plan(self, work: Work) -> tuple[Cohort, ListRule]:
+    def loop_plan(self, work: Work) -> LoopPlan:
         cohort = cohort_of(work, batched=self.step == "batch", pull=self.eta * self.proximal)
-        return cohort, self.rule(work.world.k)
+        rule = self.rule(work.world.k)
+        if work.ranks is None:
+            return LoopPlan(play_lists, cohort, rule)
+        return LoopPlan(_replay_lists, cohort, ReplayRule(rule.clicks, self.eta, work.ranks))
 
     def check_list(self, k: int) -> None:
         self.rule(k)
-
-    def updates(self, work: Work, rows: Doubles) -> None:
-        (cohort, rule), memory = self.list_plan(work), memory_for(work.world)
-        if work.ranks is None:
-            play_lists(work.world, cohort, rule, memory, rows)
-        else:
-            _replay_lists(work.world, cohort, ReplayRule(rule.clicks, self.eta, work.ranks), memory, rows)
 
 
 @fixed_memory_kernel

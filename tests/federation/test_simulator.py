@@ -18,7 +18,7 @@ from quorank.errors import BadInput
 from quorank.experiments.progress import Progress
 from quorank.federation import Add, Federation, Full, Momentum, Sampled, State
 from quorank.federation.attacks import SignFlip
-from quorank.learning import PDGD, Evolution
+from quorank.learning import DBGD, MGD, PDGD, Counterfactual, Evolution, PairRank
 from quorank.privacy import ClippedGaussian, PublishedLaplace, RandomisedResponse, Signs
 from quorank.rankers import MLP, Linear
 
@@ -102,6 +102,16 @@ def test_rounds_that_are_closed_together_have_the_bits_and_metrics_of_single_one
 def test_small_cohorts_are_closed_together_by_these_servers(tiny_collection, server, clients) -> None:
     together = assert_closed_together(Federation(clients, 1, server=server), simulation_of(tiny_collection))
     assert (together < 20) == (server != Add(average=0.0))
+
+
+@pytest.mark.parametrize(
+    ("learner", "are_together"),
+    [(PDGD(step="batch"), True), (PDGD(temperature=0.5), True), (DBGD(), True), (MGD(candidates=3), True),
+     (Counterfactual(), True), (PairRank(), False), (Evolution(), False)], ids=str,
+)  # fmt: skip
+def test_rounds_of_these_learners_are_closed_together(tiny_collection, learner, are_together) -> None:
+    together = assert_closed_together(Federation(2, 2, learner), simulation_of(tiny_collection))
+    assert (together < 20) == are_together
 
 
 def assert_closed_together(federation, simulation, rounds: int = 60) -> int:
