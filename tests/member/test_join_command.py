@@ -252,7 +252,9 @@ def test_members_are_pinned_and_lists_compared(here, service) -> None:
     call("--data", "device", "--pin", f"3={b'3'.hex() * 32}", "--pin", f"02={b'2'.hex() * 32}")
     assert told("--data", "device", "--status")["pinned"] == ["2", "3"]
     assert "ask 3 by voice" in refused("--data", "device", "--pin", f"3={bytes(32).hex()}")
-    assert "two different keys are given" in refused("--data", "device", "--pin", f"1={'00' * 32}", "--pin", f"1={'01' * 32}")
+    assert "two different keys are given" in refused(
+        "--data", "device", "--pin", f"1={'00' * 32}", "--pin", f"1={'01' * 32}"
+    )
     for false in ("3", "x=" + "00" * 32, "3=00", "3=" + "zz" * 32):
         assert "expected" in refused("--data", "device", "--pin", false)
     assert "128 hexadecimal digits" in refused("--data", "device", "--attestation", "00")
