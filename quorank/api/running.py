@@ -375,7 +375,7 @@ def _run(
 def experiment_file(experiment: Named) -> tuple[ExperimentFile, str]:
     """Return an experiment as the tables of its file, and the default name of its directory."""
     if isinstance(experiment, Experiment):
-        return ExperimentFile(experiment.tables(), "experiment"), "experiment"
+        return ExperimentFile(experiment.tables() | experiment.parts, "experiment"), "experiment"
     if isinstance(experiment, Mapping):
         return ExperimentFile(copied(experiment), "experiment"), "experiment"
     path = Path(experiment)

@@ -189,6 +189,11 @@ class Experiment:
             "evaluation": _without_kind(table(self.evaluation)),
         }
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Parts by the section of the experiment file that holds each."""
+        return {name: getattr(self if hasattr(self, name) else self.federation, name) for name in PARTS}
+
     @staticmethod
     def read(document: ExperimentFile) -> Experiment:
         """Build an experiment from the sections of a file.

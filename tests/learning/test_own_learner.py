@@ -16,6 +16,8 @@ from refusals import refused
 
 import quorank as qr
 from quorank.data.ranking import RankingData
+from quorank.experiments.experiment import Experiment
+from quorank.federation import Federation
 from quorank.learning import LEARNERS, Learner, Simulation
 from quorank.parts import to_table
 from quorank.privacy import NoPrivacy
@@ -122,7 +124,7 @@ def own_parts(step: float) -> dict[str, object]:
     return {"learner": Drift(), "ranker": Plain(), "users": Readers(), "privacy": Bare()}
 
 
-@pytest.mark.parametrize("give", ["set", "tables", "classes"])
+@pytest.mark.parametrize("give", ["set", "tables", "classes", "experiment"])
 def test_parts_are_passed_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, give: str) -> None:
     """The parts that were passed are those that run, also where a newer class has the same kind."""
     monkeypatch.chdir(tmp_path)
@@ -130,8 +132,11 @@ def test_parts_are_passed_from_python(tmp_path: Path, monkeypatch: pytest.Monkey
     newer = own_parts(5.0)
     if give == "classes":
         given = {key: type(part) for key, part in given.items()}
-    start: dict = given if give == "tables" else {}
-    result = qr.run(start, set=QUICK | ({} if give == "tables" else given), out="run", report=False)
+    start: dict | Experiment = given if give == "tables" else {}
+    if give == "experiment":
+        federation = Federation(learner=given["learner"], privacy=given["privacy"])
+        start = Experiment(ranker=given["ranker"], users=given["users"], federation=federation)
+    result = qr.run(start, set=QUICK | (given if give in ("set", "classes") else {}), out="run", report=False)
     assert len(newer) == 4
     np.testing.assert_allclose(result.ranker.theta, 4.0 * 2)  # 4 interactions in each of 2 rounds, each by 1
     recorded = {key: result.config[key]["kind"] for key in given}
