@@ -82,6 +82,7 @@ class Simulator:
     absent: tuple[int, ...] = ()  # clients that have left; the others keep their numbers and draws
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _own: local = field(default_factory=local, init=False, repr=False)
+    _judged: tuple[int, Doubles] = field(default=(0, np.empty(0)), init=False, repr=False)  # shares from a round on
 
     def __post_init__(self) -> None:
         require_range("threads", self.threads, least=1)
@@ -288,11 +289,19 @@ class Simulator:
         """
         if self._all_judged:
             return None
-        members = self.members(state.round, state.turns)
-        clients = np.arange(self.federation.clients) if members is None else members
-        interactions, counts = self._interactions(clients, state.round), np.zeros(rounds)
-        count_judged(self._world_of(state.round), state.round, clients, interactions, counts)
-        return counts / max(1, int(interactions.sum()))
+        first, known = self._judged
+        if not first <= state.round <= first + len(known) - rounds:
+            members = self.members(state.round, state.turns)
+            clients = np.arange(self.federation.clients) if members is None else members
+            first, interactions = state.round, self._interactions(clients, state.round)
+            searches = max(1, int(interactions.sum()))
+            same = self.replay is None and self.federation.participation.everyone  # in every round
+            known = np.zeros(max(rounds, MOST_AHEAD // searches if same else 0))
+            count_judged(self._world_of(first), first, clients, interactions, known)
+            known /= searches
+            if same:
+                self._judged = first, known
+        return known[state.round - first : state.round - first + rounds].copy()
 
     def gathering(self) -> RunningSum:
         """Return an empty sum of a round's releases."""
