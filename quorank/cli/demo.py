@@ -10,7 +10,7 @@ from typer import Option
 from quorank.cli.display import compiling, print_text, say, show_progress
 from quorank.cli.options import Fold
 
-RECOMMENDED = "recommended: lists close to the ranking, mean of all rounds' rankers"
+RECOMMENDED = "recommended: sharper lists, mean of rankers"
 DIFFERS = ("learner.temperature", "federation.server")
 """Keys in which the two runs differ."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Group as Renderable
     from rich.console import RenderableType
 
-NO_PRIVACY = "No privacy mechanism: updates left the clients as they were."
+NO_PRIVACY = "No privacy mechanism: updates were sent unprotected."
 CLICK_COLUMNS = ("by logged clicks", "this ranker", "as shown", "gain")
 NUMBER = re.compile(r"–|[+−-]?\d[\d.,]*%?(\s.*)?", re.DOTALL)
 

@@ -147,7 +147,7 @@ def test_the_terminal_says_what_letters_conventions_and_marks_mean(make_grid) ->
 def test_settings_that_differ_in_privacy_each_state_theirs(make_run) -> None:
     table = compare_table(_groups(make_run("a"), make_run("b", step=20.0, privacy=PRIVATE)))
     text = " ".join(_printed(table).split())
-    assert "No privacy mechanism: updates left the clients as they were." in text
+    assert "No privacy mechanism: updates were sent unprotected." in text
     assert "Gaussian: ε = 2 at δ = 1e-05 (unit: client; horizon: whole run)." in text
 
 

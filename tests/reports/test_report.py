@@ -45,7 +45,7 @@ def test_a_report_says_everything(make_run, tmp_path: Path) -> None:
         "queries without a relevant document are skipped",
         "Offline nDCG@10",
         "Online nDCG@10",
-        "No privacy mechanism: updates left the clients as they were.",
+        "No privacy mechanism: updates were sent unprotected.",
         "/run.toml --out again",
         "Quorank 0.1.0, seed 7",
         'source = "synthetic:mq2007"',
