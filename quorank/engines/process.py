@@ -538,29 +538,31 @@ class _RoundsAhead:
 
     def play(self, state: State) -> _PlayedRound | None:
         """Return the round of this state; None if its sum would not be exact, so that playing it alone reports why."""
-        played, rows = self._next(state, 1)
-        if len(rows) == 0:
+        call, at = self._next(state, 1)
+        if at == len(call.rows):
             return None
-        sums, size, weight = played.sums[0], len(state.theta), float(played.interactions)
+        played, size = call.played, len(state.theta)
+        sums, weight = played.sums[at], float(played.interactions)
         ndcg, reciprocal, clicks = sums[size:].tolist()
         statistics = played.interactions, ndcg, reciprocal, clicks
-        return _PlayedRound(CohortSum(sums[:size], weight, played.clients, *statistics, state.private), rows[0])
+        return _PlayedRound(CohortSum(sums[:size], weight, played.clients, *statistics, state.private), call.rows[at])
 
     def play_rounds(self, state: State, most: int) -> PlayedRounds:
         """Return up to `most` rounds from this state on; none if the first sum would not be exact."""
-        return self._next(state, most)[0]
+        call, at = self._next(state, most)
+        thetas, momenta, sums, *counts = call.played
+        taken = slice(at, self._used)
+        return PlayedRounds(thetas[taken], momenta[taken], sums[taken], *counts)
 
-    def _next(self, state: State, most: int) -> tuple[PlayedRounds, Doubles]:
-        """Return up to `most` rounds of the last call from this state on, of a new call if they are not among them."""
+    def _next(self, state: State, most: int) -> tuple[_Call, int]:
+        """Return a call and the index of this state's round in it; up to `most` rounds from it on count as used."""
         call, at = self._call, self._used
         is_next = call is not None and state.round == call.first + at
         if call is None or not is_next or at == len(call.rows) or not _same_bits(call.played.thetas[at], state.theta):
             doubled = 2 * at if call is not None and is_next and at == len(call.rows) else 1
             call, at = self._play(state, doubled), 0
-        taken = slice(at, at + most)
         self._call, self._used = call, min(at + most, len(call.rows))
-        thetas, momenta, sums, *counts = call.played
-        return PlayedRounds(thetas[taken], momenta[taken], sums[taken], *counts), call.rows[taken]
+        return call, at
 
     def _play(self, state: State, count: int) -> _Call:
         """Play this round and those after it, `count` in all if there are so many."""
