@@ -94,7 +94,8 @@ def played(text: str, folder: Path) -> Path:
 
 def test_a_run_that_is_still_going_is_neither_resumed_nor_replaced(own_folder: Path, tmp_path: Path) -> None:
     Path("long.toml").write_text(LONG)
-    process = start(own_folder, tmp_path, "long.toml", "--out", "made", "--threads", 1)
+    longer = ("--set", "federation.rounds=200000", "--set", "evaluation.every=100000")
+    process = start(own_folder, tmp_path, "long.toml", *longer, "--out", "made", "--threads", 1)
     assert process.stderr is not None
     try:
         for _ in range(LINES):
