@@ -129,7 +129,12 @@ def command_lines(text: str) -> Iterator[str]:
             yield words
 
 
-@pytest.mark.parametrize("page", PAGES)
+def nightly(page: str) -> bool:
+    """Return whether the code of a page runs nightly only: its commands run in other tests, on other data."""
+    return page in ("docs/simulation.md", "docs/clicks.md", "docs/privacy/README.md", "docs/deployment.md")
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.nightly] * nightly(page)) for page in PAGES])
 def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
