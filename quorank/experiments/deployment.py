@@ -221,10 +221,10 @@ class DeployedPrivacy:
         """
         coordinator, began, done = self.coordinator, time.monotonic(), self.coordinator.state.round
         if done > self._stated:
-            ahead = 0 if self._counting < STATEMENT_SECONDS else done // 10
+            ahead, is_first = 0 if self._counting < STATEMENT_SECONDS else done // 10, not self._statement
             self._stated = min(done + ahead, coordinator.rounds)
             self._statement = coordinator.mechanism.statement(self._stated) or {}
-            self._counting = time.monotonic() - began
+            self._counting = 0.0 if is_first else time.monotonic() - began  # the first one loads the accountant
         if self._statement.get("epsilon") is None:
             return False
         run, rebuilt = coordinator.mechanism.loss(self._stated), [] if self.rebuilt is None else self.rebuilt.losses()

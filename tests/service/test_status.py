@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from refusals import refused
 
 from quorank.cli.service import show_status
+from quorank.experiments import deployment
 from quorank.federation import Federation
 from quorank.federation.coordinator import RoundLimits
 from quorank.federation.participation import Arrivals
@@ -284,3 +286,21 @@ def test_a_round_that_takes_whoever_comes_says_how_many_end_it(tiny_collection) 
     found = coordinator_status(replace(BASE, open_seconds=20.0), coordinator)
     assert (found.cohort, found.needed, found.replies, found.accepted) == (4, 2, 3, 3)
     assert (found.counts.waiting, found.deadline_seconds) == (0, 100.0)
+
+
+def test_accounting_is_done_ahead_only_where_it_stays_slow(monkeypatch) -> None:
+    """A ledger is written only where all its rounds are counted; the first count after a start loads the accountant."""
+    asked: list[int] = []
+
+    def statement(rounds: int) -> dict[str, float]:
+        asked.append(rounds)
+        return {"epsilon": 1.0, "delta": 1e-5}
+
+    monkeypatch.setattr(deployment, "STATEMENT_SECONDS", 1e-12)  # every count is slow
+    mechanism = SimpleNamespace(statement=statement, loss=lambda rounds: None)
+    coordinator = SimpleNamespace(state=SimpleNamespace(round=0), rounds=500, mechanism=mechanism)
+    privacy = deployment.DeployedPrivacy(None, coordinator, None, total_epsilon=9.0)
+    for round_ in (100, 101, 102, 103):
+        coordinator.state.round = round_
+        privacy.count()
+    assert asked == [100, 101, 102 + 10]
